@@ -1,0 +1,57 @@
+# Everything is done inside .venv, which is made on first use; only Python is needed beforehand.
+#
+#   make demo     train, personalize and report on a small example, in a few minutes
+#   make test     all checks: style, types, architecture, tests with coverage
+#   make bench    compare speed with other libraries (see bench/README.md)
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+ARGS ?=
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: demo test bench lint format clean
+.DEFAULT_GOAL := test
+
+demo: $(INSTALLED)
+	$(BIN)/sartor run examples/demo.toml --out runs/demo
+	@echo "The report is runs/demo/report.html"
+
+test: lint
+	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)
+	$(BIN)/python bench/run.py $(ARGS)
+
+clean:
+	rm -rf .venv .coverage .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf bench/.envs build dist htmlcov
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	    echo "$(PYTHON) is not there. Install Python 3.11 or later," \
+	         "or name one: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "$(PYTHON) is $$($(PYTHON) -V 2>&1), and Sartor needs Python 3.11 or later." \
+	         "Name one: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu:" \
+	         "sudo apt install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# Touched last, so that an installation that failed half-way is taken up again.
+$(INSTALLED): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@

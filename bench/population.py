@@ -1,0 +1,65 @@
+"""The benchmark `population`: what a round costs when there are many more clients to choose from.
+
+The cohort stays the same size, so the time of a round should not depend on the population.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from importlib.metadata import version
+
+import common
+from contest import Contestant, compete, table
+
+POPULATIONS = (1_000, 100_000)
+
+
+def measure(population: int, cohort: int, rounds: int, warmup: int) -> list[float]:
+    """Seconds of each timed round of FedAvg with `cohort` clients drawn out of `population`.
+
+    A round is all that a user waits for: drawing the cohort, packing, training, the server's
+    step, until the new parameters are ready. Making the data beforehand is not part of it.
+    """
+    raise NotImplementedError("TODO: fill in once the engine and FedAvg are there")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sizes to compare, and the cohort."""
+    parser.add_argument("--populations", type=common.positive, nargs="+", default=POPULATIONS)
+    parser.add_argument("--cohort", type=common.positive, default=20)
+
+
+def run(options: argparse.Namespace) -> tuple[str, bool]:
+    """The table, and whether the smallest population, the reference, has run."""
+    contestants = [
+        Contestant(
+            f"{population:,} clients",
+            sys.executable,
+            "population.py",
+            ("--population", str(population), "--cohort", str(options.cohort)),
+        )
+        for population in sorted(options.populations)
+    ]
+    contest = compete(contestants, options.repetitions)
+    return table(contest, f"population, cohort of {options.cohort}"), contest.complete
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--population", type=common.positive, required=True)
+    parser.add_argument("--cohort", type=common.positive, default=20)
+    parser.add_argument("--rounds", type=common.positive, default=20)
+    parser.add_argument("--warmup", type=common.positive, default=3)
+    options = parser.parse_args()
+    line = {
+        "name": f"{options.population} clients",
+        "seconds": measure(options.population, options.cohort, options.rounds, options.warmup),
+        "versions": {name: version(name) for name in ("sartor", "jax")},
+    }
+    print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Sartor gives every client a model of its own.
+
+Central algorithms train on everybody's data, personal ones fit the result to each client, and
+evaluation says who gains and who is hurt.
+"""
+
+from sartor import data, evaluation, models
+from sartor.central import CentralModel, FedAvg
+from sartor.data import ClientData
+from sartor.engine import Engine, Optimizer
+from sartor.errors import SartorError
+from sartor.evaluation import Scores, compare
+from sartor.models import Model
+from sartor.personal import Finetune, Local, PersonalModels, load
+from sartor.runs import run
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CentralModel",
+    "ClientData",
+    "Engine",
+    "FedAvg",
+    "Finetune",
+    "Local",
+    "Model",
+    "Optimizer",
+    "PersonalModels",
+    "SartorError",
+    "Scores",
+    "compare",
+    "data",
+    "evaluation",
+    "load",
+    "models",
+    "run",
+]

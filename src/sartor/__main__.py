@@ -1,0 +1,5 @@
+"""``python -m sartor``."""
+
+from sartor.cli import main
+
+main()

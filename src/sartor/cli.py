@@ -1,0 +1,114 @@
+"""The command line: thin, every command is a call of the library."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import sartor
+from sartor.errors import InterruptedRun, SartorError
+from sartor.report import write_report
+from sartor.runs import read_config, run
+
+app = typer.Typer(
+    name="sartor",
+    help="Sartor gives every client a model of its own.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="Look at data before training on it.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+console = Console()
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"sartor {sartor.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("run")
+def run_command(
+    config: Annotated[Path, typer.Argument(help="The configuration, a TOML file.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The run directory. [default: runs/ and the configuration's name]"),
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with the run in that directory.")] = False,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: central.rounds=50."),
+    ] = None,
+) -> None:
+    """Train, personalize, evaluate and report, as a configuration says."""
+    settings = read_config(config, overrides or [])
+    directory = out or Path("runs") / config.stem
+    try:
+        finished = run(settings, directory, resume=resume)
+    except InterruptedRun as stopped:
+        console.print(f"{stopped}. Everything so far is kept; go on with --resume", highlight=False)
+        raise typer.Exit(130) from stopped
+    for scores in finished.scores:
+        typer.echo(str(scores.summary(seed=settings.seed)))
+        typer.echo("")
+    typer.echo(f"Models:  {directory / 'models'}")
+    typer.echo(f"Report:  {directory / 'report.html'}")
+
+
+@app.command("report")
+def report_command(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The page. [default: report.html in the first run]")
+    ] = None,
+) -> None:
+    """Build the report of a run again, or one page about several runs."""
+    target = out or runs[0] / "report.html"
+    write_report(runs, target)
+    typer.echo(f"Report:  {target}")
+
+
+@data_app.command("info")
+def info_command(
+    path: Annotated[Path, typer.Argument(help="A file or directory with clients' data.")],
+    client: Annotated[str | None, typer.Option(help="The client column, for tables.")] = None,
+    label: Annotated[str | None, typer.Option(help="The label column, for tables.")] = None,
+    domain: Annotated[str | None, typer.Option(help="The domain column, for tables.")] = None,
+) -> None:
+    """Show clients, sizes and labels, and warn where the order of clients carries a shift."""
+    opened = sartor.data.open(path, client=client, label=label, domain=domain)
+    table = Table(show_header=False, box=None)
+    for name, value in sartor.data.describe(opened).rows():
+        table.add_row(name, value)
+    console.print(table)
+    shift = sartor.data.order_shift(opened)
+    if shift.message:
+        console.print(f"warning: {shift.message}", style="yellow", highlight=False)
+
+
+def main() -> None:
+    """Run the command line; errors of ours are one line, without a traceback."""
+    try:
+        app()
+    except SartorError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

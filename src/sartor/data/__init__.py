@@ -1,0 +1,25 @@
+"""Clients and their examples: `ClientData`, its builders and readers, and what is in it."""
+
+from __future__ import annotations
+
+from sartor.data.arrays import from_arrays, from_dict
+from sartor.data.dataset import PARTS, ClientData
+from sartor.data.files import open
+from sartor.data.info import Description, OrderShift, describe, order_shift
+from sartor.data.synthetic import synthetic, synthetic_distributions
+from sartor.data.tables import from_frame
+
+__all__ = [
+    "PARTS",
+    "ClientData",
+    "Description",
+    "OrderShift",
+    "describe",
+    "from_arrays",
+    "from_dict",
+    "from_frame",
+    "open",
+    "order_shift",
+    "synthetic",
+    "synthetic_distributions",
+]

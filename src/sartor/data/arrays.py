@@ -1,0 +1,121 @@
+"""Client data out of Python dicts and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sartor.data.dataset import ClientData, Column, nearest
+from sartor.data.encoding import Coder, Place, as_arrow, as_column, finish
+from sartor.errors import DataError
+
+
+def from_dict(
+    clients: Mapping[str, Mapping[str, npt.ArrayLike] | tuple[npt.ArrayLike | None, npt.ArrayLike]],
+    metadata: Mapping[str, Mapping[str, Any] | Sequence[Any]] | None = None,
+) -> ClientData:
+    """Client data from a dict of clients.
+
+    Args:
+        clients: for each client id its columns, {"x": ..., "y": ...}, or the pair (x, y). Labels
+            are integers from 0, words (numbered in sorted order) or floats (regression). Floats
+            of 64 bits become floats of 32.
+        metadata: for each name the clients' values, as a dict by client id or in order.
+
+    >>> from_dict({"ann": {"y": ["cat", "dog"]}, "bob": {"y": ["cat"]}}).label_names
+    ('cat', 'dog')
+    """
+    if not isinstance(clients, Mapping) or not clients:
+        raise DataError(f"a dict with at least one client is needed, got {type(clients).__name__}")
+    tables = {str(client): _client_columns(client, values) for client, values in clients.items()}
+    if len(tables) < len(clients):
+        raise DataError("client ids must be unique as texts, but two of the keys read the same")
+    first_id, first = next(iter(tables.items()))
+    for client, table in tables.items():
+        for name in table.keys() ^ first.keys():
+            raise DataError(
+                f"column {name!r}: either client {client!r} or client {first_id!r} does not have "
+                "it; all clients need the same columns"
+            )
+        for name, column in table.items():
+            like = first[name]
+            if column.shape[1:] != like.shape[1:] or (name == "y" and _kind(column) != _kind(like)):
+                raise DataError(
+                    f"client {client!r}, column {name!r}: {column.dtype}{list(column.shape[1:])} "
+                    f"differs from {like.dtype}{list(like.shape[1:])} of client {first_id!r}"
+                )
+    columns = {name: np.concatenate([t[name] for t in tables.values()]) for name in first}
+    owner = np.repeat(np.arange(len(tables)), [len(t["y"]) for t in tables.values()])
+    by_name = {n: _by_client(n, values, list(tables)) for n, values in (metadata or {}).items()}
+    return finish(columns, owner, Coder({client: k for k, client in enumerate(tables)}), by_name)
+
+
+def from_arrays(
+    x: npt.ArrayLike | Mapping[str, npt.ArrayLike] | None,
+    y: npt.ArrayLike,
+    client: npt.ArrayLike,
+    domain: npt.ArrayLike | None = None,
+) -> ClientData:
+    """Client data from arrays with one entry for each example.
+
+    Args:
+        x: features [n, ...], a dict of named feature arrays, or None where there are none.
+        y: labels [n]: integers from 0, words (numbered in sorted order) or floats (regression).
+        client: the client of each example; ids are texts, in the order of first appearance.
+        domain: the domain of each example, the same for all examples of a client.
+
+    >>> from_arrays([[0.5], [1.5], [2.5]], [0, 1, 1], ["ann", "bob", "ann"])
+    ClientData(2 clients, 3 examples: x float32[1], y int64)
+    """
+    features = {} if x is None else dict(x) if isinstance(x, Mapping) else {"x": x}
+    if "y" in features:
+        raise DataError("x: a feature must not be named 'y', which is the labels' name")
+    columns = {name: as_column(values) for name, values in {**features, "y": y}.items()}
+    clients, domains = Coder(), Coder()
+    owner = clients.add(as_arrow(client, "client"), "client", Place())
+    lengths = {name: len(column) if column.ndim else 1 for name, column in columns.items()}
+    if set(lengths.values()) != {len(owner)}:
+        raise DataError(f"client has {len(owner)} entries, but the columns have {lengths}")
+    metadata = {}
+    if domain is not None:
+        codes = domains.add(as_arrow(domain, "domain"), "domain", Place())
+        metadata["domain"] = domains.constant(codes, owner, clients.texts(), "domain")
+    return finish(columns, owner, clients, metadata)
+
+
+def _client_columns(client: str, values: Any) -> dict[str, Column]:
+    if isinstance(values, tuple) and len(values) == 2:
+        values = {"y": values[1]} if values[0] is None else {"x": values[0], "y": values[1]}
+    if not isinstance(values, Mapping):
+        raise DataError(
+            f"client {client!r}: a dict of columns or a pair (x, y) is needed, "
+            f"got {type(values).__name__}"
+        )
+    try:
+        columns = {str(name): as_column(column) for name, column in values.items()}
+    except ValueError as error:  # rows of unequal lengths
+        raise DataError(f"client {client!r}: a column is no array ({error})") from error
+    if "y" not in columns:
+        raise DataError(f"client {client!r} has no column 'y'{nearest('y', columns)}")
+    lengths = {name: len(c) if c.ndim else "a single value" for name, c in columns.items()}
+    if len(set(lengths.values())) > 1 or "a single value" in lengths.values():
+        raise DataError(f"client {client!r}: columns must have equal lengths, got {lengths}")
+    if not len(columns["y"]):
+        raise DataError(f"client {client!r} has no training rows: leave it out")
+    return columns
+
+
+def _kind(column: Column) -> str:
+    return {"u": "i", "b": "i"}.get(column.dtype.kind, column.dtype.kind)
+
+
+def _by_client(name: str, values: Any, ids: Sequence[str]) -> list[Any]:
+    if not isinstance(values, Mapping):
+        return list(values)
+    for client in ids:
+        if client not in values:
+            raise DataError(f"metadata {name!r} has no value for client {client!r}")
+    return [values[client] for client in ids]

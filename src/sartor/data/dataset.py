@@ -1,0 +1,432 @@
+"""ClientData: every client's examples in shared columns, and which rows each client trains on.
+
+The paper's samples of the clients D_1, ..., D_p. Rows lie once in memory (or on disk); clients,
+parts, selections and splits are only index arrays over them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import math
+import numbers
+import operator
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sartor.errors import ConfigError, DataError
+from sartor.randomness import Words, client_hashes, mix
+
+Column = npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+PARTS = ("train", "validation", "test")
+
+_MEGABYTE = 1 << 20
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClientData:
+    """The examples of p clients. Made by the builders of `sartor.data`, rarely by hand.
+
+    Attributes:
+        columns: "y" (labels: integers from 0, or floats for regression) and the feature columns,
+            usually "x"; equal lengths, possibly memory-mapped. No feature column is fine
+            (density estimation, where X is empty).
+        rows: row numbers into the columns, client by client without gaps, and inside a client
+            part by part.
+        bounds: [p, 4]; the training rows of client k are rows[bounds[k, 0]:bounds[k, 1]], then
+            come its validation rows and its test rows.
+        ids: the clients' ids, unique.
+        seen: [p]; True for clients that take part in central training.
+        metadata: one value for each client under every name; "domain" is the name algorithms use.
+        label_names: the word of each class number, where labels were words.
+
+    >>> from sartor.data import from_dict
+    >>> data = from_dict({"ann": ([[0.0], [1.0]], [0, 1]), "bob": ([[2.0]], [1])})
+    >>> data
+    ClientData(2 clients, 3 examples: x float32[1], y int64)
+    >>> data.client("bob")["x"].tolist()
+    [[2.0]]
+    """
+
+    columns: Mapping[str, Column]
+    rows: Integers
+    bounds: Integers
+    ids: tuple[str, ...]
+    seen: Flags
+    metadata: Mapping[str, Column] = field(default_factory=dict)
+    label_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        metadata = {name: _metadata_column(values) for name, values in self.metadata.items()}
+        fixed = {
+            "columns": {name: _read_only(column) for name, column in self.columns.items()},
+            "rows": _read_only(self.rows),
+            "bounds": _read_only(self.bounds),
+            "ids": tuple(self.ids),
+            "seen": _read_only(self.seen),
+            "metadata": {name: _read_only(values) for name, values in metadata.items()},
+        }
+        for name, value in fixed.items():
+            object.__setattr__(self, name, value)
+        _check_structure(self)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name} {shape_of(c)}" for name, c in self.columns.items())
+        text = f"{len(self):,} clients, {len(self.rows):,} examples: {columns}"
+        sizes = {part: int(self.sizes(part).sum()) for part in PARTS}
+        if sizes["train"] < len(self.rows):
+            text += "; " + ", ".join(f"{part} {size:,}" for part, size in sizes.items() if size)
+        if not self.seen.all():
+            text += f"; {int((~self.seen).sum()):,} unseen"
+        return f"ClientData({text})"
+
+    @cached_property
+    def hashes(self) -> Words:
+        """The stable hash of each client's id, from which all its randomness comes."""
+        hashes = client_hashes(self.ids)
+        hashes.setflags(write=False)
+        return hashes
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {client: k for k, client in enumerate(self.ids)}
+
+    def sizes(self, part: str = "train") -> Integers:
+        """The number of rows of each client in a part: the paper's m_k."""
+        j = _part_number(part)
+        return self.bounds[:, j + 1] - self.bounds[:, j]
+
+    def part(self, k: int, part: str = "train") -> Integers:
+        """The row numbers of the client in position k."""
+        j = _part_number(part)
+        return self.rows[self.bounds[k, j] : self.bounds[k, j + 1]]
+
+    def position(self, client_id: str) -> int:
+        """The position of a client among `ids`."""
+        try:
+            return self._positions[client_id]
+        except (KeyError, TypeError):
+            hint = nearest(str(client_id), self.ids)
+            raise DataError(f"there is no client {client_id!r} among {len(self):,}{hint}") from None
+
+    def client(self, client_id: str, part: str = "train") -> dict[str, Column]:
+        """The columns of one client, restricted to its rows in a part."""
+        rows = self.part(self.position(client_id), part)
+        return {name: column[rows] for name, column in self.columns.items()}
+
+    def select(self, clients: Flags | Iterable[str]) -> ClientData:
+        """Only these clients: a mask over clients, or ids in the wanted order. Columns are shared.
+
+        >>> from sartor.data import synthetic
+        >>> synthetic(clients=5).select(["client-003", "client-001"]).ids
+        ('client-003', 'client-001')
+        """
+        if not isinstance(clients, np.ndarray):
+            clients = np.array([clients] if isinstance(clients, str) else list(clients))
+        if clients.dtype == np.bool_:
+            if clients.shape != (len(self),):
+                raise DataError(f"a mask over {len(self)} clients is needed, got {clients.shape}")
+            k = np.flatnonzero(clients)
+        else:
+            k = np.array([self.position(str(client)) for client in clients.ravel()], dtype=np.int64)
+        totals = self.bounds[k, 3] - self.bounds[k, 0]
+        starts = np.cumsum(totals) - totals
+        shift = starts - self.bounds[k, 0]
+        return replace(
+            self,
+            rows=self.rows[np.arange(totals.sum()) - np.repeat(shift, totals)],
+            bounds=self.bounds[k] + shift[:, None],
+            ids=tuple(self.ids[i] for i in k),
+            seen=self.seen[k],
+            metadata={name: values[k] for name, values in self.metadata.items()},
+        )
+
+    def split(
+        self, unseen: float = 0.0, validation: float = 0.0, test: float = 0.0, seed: int = 0
+    ) -> ClientData:
+        """Set clients aside as unseen, and rows of every client for validation and test.
+
+        Who and what is set aside depends on the seed, the client's id and the row's place inside
+        the client alone: never on the order of clients, which often carries a shift (the paper
+        shuffles clients for that reason). Rows come out of the training part, which keeps at least
+        one row; parts that exist already stay.
+
+        Args:
+            unseen: fraction of clients left out of central training, in [0, 1).
+            validation: fraction of each client's training rows, in [0, 1).
+            test: fraction of each client's training rows; validation + test < 1.
+            seed: any integer.
+
+        >>> from sartor.data import synthetic
+        >>> synthetic(clients=10, samples=20).split(unseen=0.3, validation=0.1, test=0.2)
+        ClientData(10 clients, 200 examples: y int64; train 140, validation 20, test 40; 3 unseen)
+        """
+        seed = _check_split(self, unseen, validation, test, seed)
+        data = self
+        if unseen:
+            count = round(unseen * len(self))
+            if not 0 < count < len(self):
+                raise ConfigError(
+                    f"unseen={unseen} of {len(self)} clients leaves "
+                    f"{count} unseen and {len(self) - count} seen; at least one of each is needed"
+                )
+            seen = np.ones(len(self), dtype=np.bool_)
+            seen[np.argsort(mix(seed, "unseen", self.hashes), kind="stable")[:count]] = False
+            data = replace(data, seen=seen)
+        return data._split_rows(validation, test, seed) if validation or test else data
+
+    def _split_rows(self, validation: float, test: float, seed: int) -> ClientData:
+        sizes = np.diff(self.bounds, axis=1)
+        m = sizes[:, 0]
+        held_test = np.floor(test * m + 0.5).astype(np.int64)
+        held_validation = np.floor(validation * m + 0.5).astype(np.int64)
+        excess = np.maximum(held_test + held_validation - (m - 1), 0)
+        held_validation -= (given := np.minimum(excess, held_validation))
+        held_test -= excess - given
+
+        owner, place = self._owners()
+        part = np.repeat(np.tile(np.arange(3), len(self)), sizes.ravel())
+        # Old parts keep their order: lexsort is stable, and a constant key moves nothing.
+        draws = np.where(part == 0, mix(seed, "split", self.hashes[owner], place), np.uint64(0))
+        order = np.lexsort((draws, part, owner))
+        offset = np.arange(len(owner)) - self.bounds[owner, 0]
+        from_end = m[owner] - offset  # of the client's training rows, in the drawn order
+        held = held_test[owner]
+        part[(from_end > 0) & (from_end <= held + held_validation[owner])] = 1
+        part[(from_end > 0) & (from_end <= held)] = 2
+        order = order[np.lexsort((part, owner))]
+
+        sizes += np.stack([-held_validation - held_test, held_validation, held_test], axis=1)
+        return replace(self, rows=self.rows[order], bounds=bounds_of(sizes))
+
+    def merge_parts(self) -> ClientData:
+        """Undo splits: every row in training, in its original order, and every client seen.
+
+        >>> from sartor.data import synthetic
+        >>> data = synthetic(clients=4)
+        >>> data.split(unseen=0.5, test=0.2).merge_parts().fingerprint == data.fingerprint
+        True
+        """
+        owner, _ = self._owners()
+        bounds = self.bounds.copy()
+        bounds[:, 1:] = bounds[:, 3:]
+        rows = self.rows[np.lexsort((self.rows, owner))]
+        return replace(self, rows=rows, bounds=bounds, seen=np.ones(len(self), dtype=np.bool_))
+
+    def _owners(self) -> tuple[Integers, Integers]:
+        """For each entry of `rows`: its client, and its place inside the client by row number."""
+        owner = np.repeat(np.arange(len(self)), self.bounds[:, 3] - self.bounds[:, 0])
+        place = np.empty_like(owner)
+        place[np.lexsort((self.rows, owner))] = np.arange(len(owner)) - self.bounds[owner, 0]
+        return owner, place
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash (hex) that tells whether two datasets are the same.
+
+        Covers ids, parts, seen, metadata, label names and the columns. Of a column above 256 MB
+        only its type, its shape and 256 blocks of 1 MB spread evenly over it are read.
+        """
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(json.dumps([self.ids, self.label_names]).encode())
+        index = {"rows": self.rows, "bounds": self.bounds, "seen": self.seen}
+        for group in (index, self.metadata, self.columns):
+            for name, array in sorted(group.items()):
+                digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+                blocks = _row_blocks(array, _MEGABYTE)
+                if array.nbytes > 256 * _MEGABYTE and group is self.columns:
+                    blocks = [blocks[i] for i in np.linspace(0, len(blocks) - 1, 256).astype(int)]
+                for block in blocks:
+                    digest.update(array[block].tobytes())
+        return digest.hexdigest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a directory that `sartor.data.open` memory-maps again (see `sartor.data.store`)."""
+        from sartor.data.store import save_store
+
+        save_store(self, path)
+
+
+def assemble(
+    columns: Mapping[str, Column],
+    owner: npt.NDArray[np.integer[Any]],
+    ids: Sequence[str],
+    *,
+    part: npt.NDArray[np.integer[Any]] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    label_names: tuple[str, ...] | None = None,
+) -> ClientData:
+    """Check columns and group their rows by client: the way every builder ends.
+
+    Args:
+        columns: "y" and features, one entry for each row.
+        owner: the client of each row, as a position in `ids`.
+        ids: the clients' ids.
+        part: the part of each row, as a position in `PARTS`; None for training.
+        metadata: one value for each client under every name.
+        label_names: the word of each class number.
+
+    >>> assemble({"y": np.array([5, 6, 7])}, np.array([1, 0, 1]), ["a", "b"]).client("b")
+    {'y': array([5, 7])}
+    """
+    columns = dict(columns)
+    if "y" in columns and columns["y"].dtype == np.bool_:
+        columns["y"] = columns["y"].view(np.uint8)
+    slot = np.asarray(owner, dtype=np.int64) * 3 + (0 if part is None else part)
+    in_order = bool((slot[1:] >= slot[:-1]).all())
+    data = ClientData(
+        columns=columns,
+        rows=np.arange(len(slot)) if in_order else np.argsort(slot, kind="stable"),
+        bounds=bounds_of(np.bincount(slot, minlength=3 * len(ids)).reshape(-1, 3)),
+        ids=tuple(ids),
+        seen=np.ones(len(ids), dtype=np.bool_),
+        metadata=metadata or {},
+        label_names=label_names,
+    )
+    for name, column in data.columns.items():
+        _check_values(data, name, column)
+    return data
+
+
+def bounds_of(sizes: Integers) -> Integers:
+    """The bounds [p, 4] that belong to sizes [p, 3], clients following each other without gaps."""
+    ends = np.cumsum(sizes, dtype=np.int64).reshape(sizes.shape)
+    return np.concatenate([ends[:, -1:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of an error message: which of the existing names was probably meant.
+
+    >>> nearest("lable", ["x", "label"])
+    "; did you mean 'label'?"
+    """
+    names = list(names)
+    match = difflib.get_close_matches(name, names, n=1)
+    if match:
+        return f"; did you mean {match[0]!r}?"
+    return f"; there is {', '.join(map(repr, names[:8]))}{', ...' if len(names) > 8 else ''}"
+
+
+def shape_of(column: Column) -> str:
+    """The type and shape of one example, as in `uint8[28, 28]`."""
+    shape = ", ".join(map(str, column.shape[1:]))
+    return f"{column.dtype.name}[{shape}]" if shape else column.dtype.name
+
+
+def _read_only(array: npt.ArrayLike) -> Column:
+    view = np.asanyarray(array).view()  # a view: the caller's own array stays writable
+    view.setflags(write=False)
+    return view
+
+
+def _metadata_column(values: npt.ArrayLike) -> Column:
+    array = np.asarray(values)
+    return array if array.dtype.kind in "biufU" else np.array([str(v) for v in array.ravel()])
+
+
+def _part_number(part: str) -> int:
+    if part not in PARTS:
+        raise ConfigError(f"part={part!r} is not a part{nearest(str(part), PARTS)}")
+    return PARTS.index(part)
+
+
+def _row_blocks(array: Column, size: int) -> list[slice]:
+    """Slices of about `size` bytes that cover an array, so that a memmap is never loaded whole."""
+    step = max(1, size * len(array) // max(1, array.nbytes))
+    return [slice(i, i + step) for i in range(0, len(array), step)]
+
+
+def _check_structure(data: ClientData) -> None:
+    """Everything that can be told without reading the columns."""
+    p, rows, bounds = len(data.ids), data.rows, data.bounds
+    if p == 0:
+        raise DataError("no clients: at least one client with one example is needed")
+    if len(set(data.ids)) < p:
+        twice = Counter(data.ids).most_common(1)[0][0]
+        raise DataError(f"client {twice!r} appears twice: ids must be unique (as texts)")
+    if "y" not in data.columns:
+        raise DataError(f"no column 'y' with the labels{nearest('y', data.columns)}")
+    for name, column in data.columns.items():
+        if column.ndim == 0 or len(column) != len(data.columns["y"]):
+            lengths = {n: len(c) if c.ndim else "a single value" for n, c in data.columns.items()}
+            raise DataError(f"column {name!r}: all columns must have equal lengths, got {lengths}")
+    n = len(data.columns["y"])
+    if bounds.shape != (p, 4) or rows.ndim != 1 or bounds.dtype.kind != "i":
+        raise DataError(f"bounds must be integers [{p}, 4], got {bounds.dtype} {bounds.shape}")
+    starts = np.append(bounds[:, 0], len(rows))
+    if starts[0] or (np.diff(bounds) < 0).any() or (bounds[:, 3] != starts[1:]).any():
+        raise DataError("bounds must follow each other without gaps from 0 to len(rows)")
+    empty = np.flatnonzero(bounds[:, 1] == bounds[:, 0])
+    if len(empty):
+        raise DataError(
+            f"client {data.ids[empty[0]]!r} has no training rows ({len(empty)} such of {p}): "
+            "leave it out or give it at least one"
+        )
+    if rows.dtype.kind != "i" or rows.min() < 0 or rows.max() >= n:
+        raise DataError(f"rows must be integers in [0, {n}), the row numbers of the columns")
+    for name, values in {"seen": data.seen, **data.metadata}.items():
+        if values.shape != (p,):
+            raise DataError(f"{name!r} needs one value for each of {p} clients, got {values.shape}")
+
+
+def _check_values(data: ClientData, name: str, column: Column) -> None:
+    """Finite floats and labels from 0, block by block; the error names client, column and row."""
+    if column.dtype.kind not in "biuf":
+        raise DataError(
+            f"column {name!r} has type {column.dtype}: only booleans, integers and floats can be "
+            "used; encode it as numbers first"
+        )
+    signed_label = name == "y" and column.dtype.kind == "i"
+    if column.dtype.kind != "f" and not signed_label:
+        return
+    for block in _row_blocks(column, 16 * _MEGABYTE):
+        values = column[block]
+        wrong = values < 0 if signed_label else ~np.isfinite(values)
+        if wrong.any():
+            where = np.unravel_index(int(wrong.argmax()), wrong.shape)
+            row = block.start + int(where[0])
+            entry = int(np.flatnonzero(data.rows == row)[0])
+            k = int(np.searchsorted(data.bounds[:, 3], entry, side="right"))
+            need = "labels are counted from 0" if signed_label else "a finite number is needed"
+            raise DataError(
+                f"client {data.ids[k]!r}, column {name!r}, row {entry - data.bounds[k, 0]} of the "
+                f"client ({row} in all): {values[where]} found, {need}; correct or drop the row"
+            )
+
+
+def _check_split(data: ClientData, unseen: float, validation: float, test: float, seed: int) -> int:
+    fractions = {"unseen": unseen, "validation": validation, "test": test}
+    for name, value in fractions.items():
+        if not isinstance(value, numbers.Real) or not 0 <= value < 1 or math.isnan(value):
+            raise ConfigError(f"{name}={value!r}: a fraction in [0, 1) is needed")
+    if validation + test >= 1:
+        raise ConfigError(f"validation={validation} and test={test} leave no row for training")
+    for name in ("validation", "test"):
+        if fractions[name] and data.sizes(name).any():
+            raise ConfigError(
+                f"{name}={fractions[name]}: the data has a {name} part already; leave {name} at 0 "
+                "to keep it, or split data.merge_parts()"
+            )
+    if unseen and not data.seen.all():
+        raise ConfigError(
+            f"unseen={unseen}: the data has unseen clients already; leave unseen at 0 to keep "
+            "them, or split data.merge_parts()"
+        )
+    try:
+        return operator.index(seed)
+    except TypeError:
+        raise ConfigError(f"seed={seed!r}: an integer is needed") from None

@@ -1,0 +1,122 @@
+"""Opening data by path: the format is recognised, and what does not fit in memory is mapped."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from sartor.data.dataset import ClientData
+from sartor.data.hdf5 import hdf5_bytes, hdf5_files, is_hdf5, read_hdf5
+from sartor.data.store import is_store, open_store
+from sartor.data.tables import is_parquet, read_table, table_bytes
+from sartor.errors import ConfigError, FileError
+
+_UNDERSTOOD = (
+    "understood are: a directory written by data.save(), an HDF5 file of TensorFlow Federated or a "
+    "directory with *_train.h5 and *_test.h5, a .csv file, a Parquet file"
+)
+
+_log = logging.getLogger(__name__)
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    client: str | None = None,
+    label: str | None = None,
+    features: Sequence[str] | None = None,
+    domain: str | None = None,
+    metadata: Sequence[str] = (),
+    memory_limit: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
+) -> ClientData:
+    """Client data from a file or a directory.
+
+    Args:
+        path: a directory written by `ClientData.save`, TensorFlow Federated's HDF5 (a file, or a
+            directory with `*_train.h5` and `*_test.h5`), CSV, or Parquet.
+        client: for CSV and Parquet, the column that says whose row it is.
+        label: for CSV and Parquet, the column with the label.
+        features: for CSV and Parquet, the feature columns; None for all others.
+        domain: for CSV and Parquet, the column with the client's domain.
+        metadata: for CSV and Parquet, other columns with one value for each client.
+        memory_limit: bytes; larger data is written once to a native directory under `cache` and
+            memory-mapped from there. None for half of the machine's memory.
+        cache: where to; None for ~/.cache/sartor. It can be deleted at any time.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder, "toy.csv")
+    ...     _ = file.write_text("user,age,bought\\nann,30,1\\nbob,40,0\\n")
+    ...     open(file, client="user", label="bought")
+    ClientData(2 clients, 2 examples: x float32[1], y int64)
+    """
+    path = Path(path).expanduser()
+    kind = _recognise(path)
+    roles = {"client": client, "label": label, "features": features, "domain": domain}
+    roles["metadata"] = tuple(metadata) or None
+    if kind == "table":
+        for role in ("client", "label"):
+            if roles[role] is None:
+                raise ConfigError(f"{role}: name the column of {path} that holds the {role}")
+    else:
+        for role, value in roles.items():
+            if value is not None:
+                raise ConfigError(f"{role}={value!r}: only for CSV and Parquet, not for {path}")
+    if kind == "store":
+        return open_store(path)
+
+    limit = _half_of_memory() if memory_limit is None else memory_limit
+    size = table_bytes(path) if kind == "table" else hdf5_bytes(path)
+    store = None
+    if size > limit:
+        store = _cached(path, cache, repr(roles))
+        if is_store(store):
+            return open_store(store)
+        _log.info("%s: about %d MB, mapped from %s", path, size >> 20, store)
+    if kind == "hdf5":
+        return read_hdf5(path, store)
+    return read_table(
+        path,
+        client=str(client),
+        label=str(label),
+        features=features,
+        domain=domain,
+        metadata=metadata,
+        store=store,
+    )
+
+
+def _recognise(path: Path) -> str:
+    try:
+        if path.is_dir():
+            if is_store(path):
+                return "store"
+            if any(path.glob("*.h5")):
+                return "hdf5"
+        elif is_hdf5(path):
+            return "hdf5"
+        elif is_parquet(path) or path.suffix.lower() == ".csv":
+            return "table"
+    except FileNotFoundError:
+        raise FileError(f"{path}: there is no such file; {_UNDERSTOOD}") from None
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from error
+    raise FileError(f"{path}: the format is not known; {_UNDERSTOOD}")
+
+
+def _half_of_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _cached(path: Path, cache: str | os.PathLike[str] | None, arguments: str) -> Path:
+    """A name that changes with the file's place, time and size and with the arguments."""
+    path = path.resolve()
+    files = [file for _, file in hdf5_files(path)] if path.is_dir() else [path]
+    facts = [(str(f), f.stat().st_mtime_ns, f.stat().st_size) for f in files]
+    key = hashlib.blake2b(f"{facts}{arguments}".encode(), digest_size=8).hexdigest()
+    root = Path("~/.cache/sartor" if cache is None else cache).expanduser()
+    return root / f"{path.stem}-{key}"

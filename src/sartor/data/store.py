@@ -1,0 +1,242 @@
+"""The native directory: columns and index arrays as .npy files, and a manifest `data.json`.
+
+Nothing in it needs code to be read, and nothing of it is loaded before it is used: it is opened
+memory-mapped, which is how data larger than memory is worked with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sartor.data.dataset import ClientData, Column
+from sartor.errors import DataError, FileError, SartorError
+
+_FORMAT = "sartor-data"
+_VERSION = 1
+_MANIFEST = "data.json"
+_INDEX = ("rows", "bounds", "seen")
+
+
+def column_file(i: int) -> str:
+    """The file of the i-th column: by number, since a column's name may be no file name."""
+    return f"column-{i}.npy"
+
+
+def is_store(path: Path) -> bool:
+    """Whether a path looks like a native directory."""
+    return (path / _MANIFEST).is_file()
+
+
+def save_store(data: ClientData, path: str | os.PathLike[str]) -> None:
+    """Write a native directory, whole or not at all; an earlier one in its place is replaced.
+
+    Columns are written whole, also those rows that a selection of clients does not use.
+
+    >>> import tempfile
+    >>> from sartor.data import synthetic
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_store(synthetic(clients=3, samples=2), folder + "/toy")
+    ...     open_store(folder + "/toy")
+    ClientData(3 clients, 6 examples: y int64)
+    """
+    with replacing(path) as folder:
+        write_store(data, folder)
+
+
+def write_store(data: ClientData, folder: Path) -> None:
+    """Write a dataset's files into a folder; column files that are there already are kept."""
+    for i, column in enumerate(data.columns.values()):
+        if not (folder / column_file(i)).exists():
+            np.save(folder / column_file(i), column, allow_pickle=False)
+    for name in _INDEX:
+        np.save(folder / f"{name}.npy", getattr(data, name), allow_pickle=False)
+    manifest = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "columns": list(data.columns),
+        "label_names": data.label_names,
+        "metadata": {
+            name: {"dtype": values.dtype.str, "values": values.tolist()}
+            for name, values in data.metadata.items()
+        },
+        "ids": data.ids,
+    }
+    (folder / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def open_store(path: str | os.PathLike[str]) -> ClientData:
+    """Memory-map a native directory."""
+    path = Path(path)
+    manifest = _manifest(path)
+    try:
+        columns = {name: _load(path / column_file(i)) for i, name in enumerate(manifest["columns"])}
+        metadata = {
+            name: np.array(entry["values"], dtype=_plain(entry["dtype"]))
+            for name, entry in manifest["metadata"].items()
+        }
+        names = manifest["label_names"]
+        return ClientData(
+            columns,
+            **{name: _load(path / f"{name}.npy") for name in _INDEX},
+            ids=tuple(manifest["ids"]),
+            metadata=metadata,
+            label_names=None if names is None else tuple(names),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError, OSError) as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(f"{path}: damaged ({error}); make it again from the original data") from (
+            None if isinstance(error, DataError) else error
+        )
+
+
+def _load(file: Path) -> Column:
+    try:
+        return np.asanyarray(np.load(file, mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise FileError(
+            f"{file}: missing or damaged ({error}); make the directory again from the original data"
+        ) from error
+
+
+def _plain(dtype: str) -> np.dtype[Any]:
+    if np.dtype(dtype).kind not in "biufU":
+        raise ValueError(f"metadata of type {dtype!r}")
+    return np.dtype(dtype)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    file = path / _MANIFEST
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(
+            f"{file}: cannot be read ({error.strerror}); is it made by save()?"
+        ) from None
+    except ValueError as error:
+        raise FileError(f"{file}: damaged ({error}); make the directory again") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+        raise FileError(f"{file}: not a manifest of format {_FORMAT!r}, made by something else")
+    if manifest.get("version") != _VERSION:
+        raise FileError(
+            f"{file}: version {manifest.get('version')!r}, this Sartor reads {_VERSION}; "
+            "upgrade Sartor or make the directory again"
+        )
+    return manifest
+
+
+def _replaceable(path: Path) -> bool:
+    """An empty directory, or one that holds nothing but the files of a native directory."""
+    if not path.is_dir():
+        return False
+    files = set(os.listdir(path))
+    if not files:
+        return True
+    try:
+        columns = _manifest(path)["columns"]
+    except (SartorError, KeyError):
+        return False
+    ours = {_MANIFEST, *(f"{name}.npy" for name in _INDEX)}
+    return files <= ours | {column_file(i) for i in range(len(columns))}
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary sibling directory that takes the place of `path` when the block ends well."""
+    path = Path(path).expanduser().resolve()
+    if path.exists() and not _replaceable(path):
+        raise FileError(
+            f"{path}: exists and is not (only) a dataset saved by Sartor; it is left untouched, "
+            "choose another directory or remove it"
+        )
+    token = f"{os.getpid()}-{secrets.token_hex(4)}"
+    folder, old = (path.with_name(f".{path.name}-{token}.{end}") for end in ("new", "old"))
+    try:
+        folder.mkdir(parents=True)
+        yield folder
+        for file in (*folder.iterdir(), folder):
+            _flush(file)
+        if path.exists():
+            path.rename(old)
+        try:
+            folder.rename(path)
+        except OSError:
+            if old.exists():
+                old.rename(path)
+            raise
+        _flush(path.parent)
+    except OSError as error:
+        if isinstance(error, SartorError):
+            raise
+        raise FileError(
+            f"{path}: cannot be written ({error}); free space or choose another directory"
+        ) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Blocks:
+    """A column that grows block by block in memory."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Column] = []
+
+    def append(self, block: Column) -> None:
+        """Add rows."""
+        self._blocks.append(block)
+
+    def finish(self) -> Column:
+        """All rows as one array."""
+        return self._blocks[0] if len(self._blocks) == 1 else np.concatenate(self._blocks)
+
+
+class BlocksOnDisk(Blocks):
+    """A column that grows block by block in a .npy file, and ends as a memory map of it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._rows = 0
+        self._like: Column = np.empty(0)
+
+    def append(self, block: Column) -> None:
+        """Add rows."""
+        with self._file.open("ab") as handle:
+            if not self._rows:
+                self._like = block[:0]
+                self._header(handle)
+            block.tofile(handle)
+        self._rows += len(block)
+
+    def finish(self) -> Column:
+        """All rows as one memory-mapped array."""
+        with self._file.open("r+b") as handle:
+            self._header(handle)
+        return np.asanyarray(np.load(self._file, mmap_mode="r", allow_pickle=False))
+
+    def _header(self, handle: Any) -> None:
+        # numpy pads headers so that the first axis can grow without moving the data.
+        header = {
+            "descr": self._like.dtype.str,
+            "fortran_order": False,
+            "shape": (self._rows, *self._like.shape[1:]),
+        }
+        np.lib.format.write_array_header_1_0(handle, header)

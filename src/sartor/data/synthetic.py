@@ -1,0 +1,91 @@
+"""The synthetic data of the paper (appendix "Synthetic dataset"): densities in four clusters.
+
+X is empty and Y has d symbols. Client k draws from a mixture of its cluster's symbol, the uniform
+distribution, and a symbol of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sartor.data.dataset import ClientData, assemble
+from sartor.errors import ConfigError
+from sartor.randomness import client_hashes, mix, uniforms
+
+Layout = Literal["literal", "shifted"]
+
+_CLUSTERS = 4
+
+
+def synthetic_distributions(
+    clients: int = 100, symbols: int = 50, layout: Layout = "literal"
+) -> npt.NDArray[np.float64]:
+    """The clients' true distributions D_k, as an array [p, d].
+
+    D_k = 0.5 P_{k % 4} + 0.25 U + 0.25 P_{k % (d - 4)}, where P_y is the point mass on y.
+
+    Args:
+        clients: p, the number of clients.
+        symbols: d, the number of symbols; more than 4.
+        layout: "literal" is the formula as printed, where some clients' own symbol is one of the
+            clusters' symbols 0..3; "shifted" takes 4 + k % (d - 4) instead, so none is.
+
+    >>> synthetic_distributions(clients=2, symbols=8)
+    array([[0.78125, 0.03125, 0.03125, 0.03125, 0.03125, 0.03125, 0.03125,
+            0.03125],
+           [0.03125, 0.78125, 0.03125, 0.03125, 0.03125, 0.03125, 0.03125,
+            0.03125]])
+    """
+    if clients < 1:
+        raise ConfigError(f"clients={clients}: at least one client is needed")
+    if symbols <= _CLUSTERS:
+        raise ConfigError(f"symbols={symbols}: more than {_CLUSTERS} symbols are needed")
+    if layout not in ("literal", "shifted"):
+        raise ConfigError(f"layout={layout!r}: choose 'literal' or 'shifted'")
+    k = np.arange(clients)
+    own = k % (symbols - _CLUSTERS) + (_CLUSTERS if layout == "shifted" else 0)
+    distributions = np.full((clients, symbols), 0.25 / symbols)
+    distributions[k, k % _CLUSTERS] += 0.5
+    distributions[k, own] += 0.25
+    return distributions
+
+
+def synthetic(
+    clients: int = 100,
+    symbols: int = 50,
+    samples: int | Sequence[int] = 100,
+    layout: Layout = "literal",
+    seed: int = 0,
+) -> ClientData:
+    """Samples of the paper's synthetic clients: only a "y" column, and the metadata "cluster".
+
+    Args:
+        clients: p, the number of clients.
+        symbols: d, the number of symbols; more than 4.
+        samples: m_k, one number for all clients or one for each.
+        layout: see `synthetic_distributions`.
+        seed: any integer.
+
+    >>> synthetic(clients=3, samples=[5, 1, 2]).client("client-002")["y"].shape
+    (2,)
+    """
+    distributions = synthetic_distributions(clients, symbols, layout)
+    sizes = np.asarray(samples)
+    if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (clients,)) or sizes.min() < 1:
+        raise ConfigError(f"samples={samples!r}: a positive integer, or {clients} such, are needed")
+    sizes = np.broadcast_to(sizes, clients)
+    ids = tuple(f"client-{k:03d}" for k in range(clients))
+    owner = np.repeat(np.arange(clients), sizes)
+    draw = np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
+    u = uniforms(mix(seed, "synthetic", client_hashes(ids)[owner], draw))
+    # One search for all clients: client k's cumulative distribution lies in (k, k + 1].
+    cumulative = np.cumsum(distributions, axis=1)
+    cumulative[:, -1] = 1.0
+    stacked = (cumulative + np.arange(clients)[:, None]).ravel()
+    y = np.searchsorted(stacked, u + owner, side="right") - owner * symbols
+    y = np.minimum(y, symbols - 1)  # u + owner may round up to the next integer
+    return assemble({"y": y}, owner, ids, metadata={"cluster": np.arange(clients) % _CLUSTERS})

@@ -1,0 +1,264 @@
+"""Client data out of data frames, CSV and Parquet.
+
+Tables are read batch by batch, so a file may be larger than memory when its features go to a
+native directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from sartor.data.dataset import ClientData, Column, Integers, assemble, nearest
+from sartor.data.encoding import Coder, Place, as_column, is_text, refuse_missing
+from sartor.data.store import Blocks, BlocksOnDisk, column_file, open_store, replacing, write_store
+from sartor.errors import ConfigError, DataError, FileError, SartorError
+
+
+def from_frame(
+    frame: Any,
+    *,
+    client: str,
+    label: str,
+    features: Sequence[str] | None = None,
+    domain: str | None = None,
+    metadata: Sequence[str] = (),
+) -> ClientData:
+    """Client data from a pandas DataFrame, a pyarrow Table, or anything that exports Arrow.
+
+    Args:
+        frame: a table with one row for each example.
+        client: the column that says whose row it is; ids are texts, in order of first appearance.
+        label: the column with the label: integers from 0 (kept), words (numbered in sorted
+            order), or floats, which are always a regression target.
+        features: the feature columns, stacked to "x" (float32); None for all others. All must
+            be numbers or booleans.
+        domain: the column with the client's domain.
+        metadata: other columns with one value for each client.
+
+    >>> table = pa.table({"user": ["ann", "bob"], "age": [30, 40], "bought": [True, False]})
+    >>> from_frame(table, client="user", label="bought")
+    ClientData(2 clients, 2 examples: x float32[1], y uint8)
+    """
+    try:
+        if isinstance(frame, pa.RecordBatch):
+            table = pa.Table.from_batches([frame])
+        elif hasattr(frame, "iloc") and hasattr(frame, "columns"):  # pandas, not imported here
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+        elif isinstance(frame, pa.Table) or hasattr(frame, "__arrow_c_stream__"):
+            table = pa.table(frame)
+        else:
+            raise DataError(
+                f"a pandas DataFrame or a pyarrow Table is needed, got {type(frame).__name__}"
+            )
+    except (pa.ArrowException, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"the frame cannot be converted to Arrow: {error}") from error
+    plan = _plan(table.schema, client, label, features, domain, metadata)
+    return _collect(table.to_batches(), plan, Blocks())
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    *,
+    client: str,
+    label: str,
+    features: Sequence[str] | None = None,
+    domain: str | None = None,
+    metadata: Sequence[str] = (),
+    store: Path | None = None,
+) -> ClientData:
+    """Client data from a CSV or Parquet file; the arguments are those of `from_frame`.
+
+    With `store`, the features are written to that native directory while reading and
+    memory-mapped from there.
+    """
+    path = Path(path)
+    roles = (client, label, features, domain, metadata)
+    try:
+        plan, batches = (_parquet if is_parquet(path) else _csv)(path, roles)
+        if store is None:
+            return _collect(batches, plan, Blocks())
+        with replacing(store) as folder:
+            write_store(_collect(batches, plan, BlocksOnDisk(folder / column_file(0))), folder)
+        return open_store(store)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, SartorError):
+            raise
+        raise FileError(
+            f"{path}: damaged, or not the CSV or Parquet file it seems to be ({error})"
+        ) from error
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file begins as Parquet files do."""
+    with path.open("rb") as handle:
+        return handle.read(4) == b"PAR1"
+
+
+def table_bytes(path: Path) -> int:
+    """An upper bound of a table's features in memory as float32."""
+    if is_parquet(path):
+        try:
+            facts = pa.parquet.read_metadata(path)
+        except (pa.ArrowException, OSError) as error:
+            raise FileError(f"{path}: damaged Parquet file ({error})") from error
+        return int(facts.num_rows) * int(facts.num_columns) * 4
+    return path.stat().st_size * 2  # two characters, a digit and a comma, for four bytes
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Which column of a table is what."""
+
+    client: str
+    label: str
+    features: tuple[str, ...]
+    metadata: Mapping[str, str]
+
+
+_Roles = tuple[str, str, Sequence[str] | None, str | None, Sequence[str]]
+
+
+def _plan(
+    schema: Any,
+    client: str,
+    label: str,
+    features: Sequence[str] | None,
+    domain: str | None,
+    metadata: Sequence[str],
+) -> _Plan:
+    names = list(schema.names)
+    if len(set(names)) < len(names):
+        raise DataError(f"column names must be unique, got {names}")
+    for role, value in (("features", features), ("metadata", metadata)):
+        if isinstance(value, str):
+            raise ConfigError(f"{role}={value!r}: a list of column names is needed, not one text")
+    asked = {"client": [client], "label": [label], "features": list(features or ())}
+    asked |= {"domain": [domain] if domain is not None else [], "metadata": list(metadata)}
+    for role, columns in asked.items():
+        for name in columns:
+            if name not in names:
+                hint = nearest(str(name), names)
+                raise ConfigError(f"{role}={name!r}: there is no such column{hint}")
+    if client == label or {client, label} & set(features or ()):
+        raise ConfigError(
+            f"client={client!r}, label={label!r}, features={features!r}: the client and the label "
+            "must be two columns, and neither a feature"
+        )
+    special = {client, label, domain, *metadata}
+    if features is None:
+        features = [name for name in names if name not in special]
+    for name in features:
+        kind = schema.field(name).type
+        if not _numeric(kind):
+            raise DataError(
+                f"column {name!r} is not numeric ({kind}): encode it as numbers, or name the "
+                "columns to use in features=[...]"
+            )
+    kind = schema.field(label).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not _numeric(kind) and not is_text(kind):
+        raise DataError(f"column {label!r} cannot be a label ({kind}): numbers or words are needed")
+    by_name = {name: name for name in metadata}
+    return _Plan(client, label, tuple(features), by_name | ({"domain": domain} if domain else {}))
+
+
+def _numeric(kind: Any) -> bool:
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(test(kind) for test in tests) or pa.types.is_null(kind)
+
+
+def _parquet(path: Path, roles: _Roles) -> tuple[_Plan, Iterable[Any]]:
+    # Pre-buffering would hold the whole file in memory while its batches are read.
+    file = pa.parquet.ParquetFile(path, pre_buffer=False)
+    plan = _plan(file.schema_arrow, *roles)
+    used = [plan.client, plan.label, *plan.features, *plan.metadata.values()]
+    return plan, file.iter_batches(columns=list(dict.fromkeys(used)))
+
+
+def _csv(path: Path, roles: _Roles) -> tuple[_Plan, Iterable[Any]]:
+    blocks = pa.csv.ReadOptions(block_size=1 << 24)
+    schema = pa.csv.open_csv(path, read_options=blocks).schema
+    plan = _plan(schema, *roles)
+    # Types are guessed from the first block: whole numbers there may be followed by others, and
+    # ids such as 007 are texts.
+    types = {name: pa.float64() for name in plan.features}
+    types = {
+        name: t for name, t in types.items() if not pa.types.is_boolean(schema.field(name).type)
+    }
+    options = pa.csv.ConvertOptions(column_types={**types, plan.client: pa.string()})
+    return plan, pa.csv.open_csv(path, read_options=blocks, convert_options=options)
+
+
+def _collect(batches: Iterable[Any], plan: _Plan, x: Blocks) -> ClientData:
+    """Read batches one after another: the features go to `x`, all else stays in memory."""
+    clients, words = Coder(), Coder()
+    coders = {name: Coder() for name in plan.metadata}
+    codes: dict[str, list[Integers]] = {name: [] for name in plan.metadata}
+    owners: list[Integers] = []
+    labels: list[Column] = []
+    row = 0
+    for batch in batches:
+        if not len(batch):
+            continue
+        column = {name: _decoded(batch.column(name)) for name in batch.schema.names}
+        owner = clients.add(column[plan.client], plan.client, Place(row))
+        place = Place(row, owner, clients)
+        label = column[plan.label]
+        if is_text(label.type):
+            labels.append(words.add(label, plan.label, place))
+        else:
+            labels.append(as_column(_numbers(label, plan.label, place)))
+        for name, source in plan.metadata.items():
+            codes[name].append(coders[name].add(column[source], source, place))
+        if plan.features:
+            x.append(_stack(column, plan.features, place))
+        owners.append(owner)
+        row += len(batch)
+    if not row:
+        raise DataError("the table has no rows")
+    y, label_names = np.concatenate(labels), None
+    if words.values:
+        y, label_names = words.sorted(y)
+    ids, all_owners = clients.texts(), np.concatenate(owners)
+    metadata = {
+        name: coders[name].constant(np.concatenate(codes[name]), all_owners, ids, source)
+        for name, source in plan.metadata.items()
+    }
+    columns = {"x": x.finish(), "y": y} if plan.features else {"y": y}
+    return assemble(columns, all_owners, ids, metadata=metadata, label_names=label_names)
+
+
+def _stack(column: Mapping[str, Any], features: Sequence[str], place: Place) -> Column:
+    arrays = [_numbers(column[name], name, place) for name in features]
+    with np.errstate(over="ignore"):  # what overflows float32 is refused below
+        x = np.stack([values.astype(np.float32) for values in arrays], axis=1)
+    if not np.isfinite(x).all():
+        i, j = np.argwhere(~np.isfinite(x))[0]
+        raise DataError(
+            f"{place.of(i, features[j])}: {arrays[j][i]} is not a finite float32; correct or drop "
+            "the row"
+        )
+    return x
+
+
+def _numbers(values: Any, column: str, place: Place) -> Column:
+    refuse_missing(values, column, place)
+    if pa.types.is_decimal(values.type):
+        values = values.cast(pa.float64())
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def _decoded(values: Any) -> Any:
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values

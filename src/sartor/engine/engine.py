@@ -1,0 +1,214 @@
+"""How work meets the machine: lanes, devices, precision, and where the data lives."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import weakref
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sartor.data import ClientData
+from sartor.engine.lanes import take
+from sartor.errors import ConfigError, DataError
+from sartor.models import Model
+
+Columns = dict[str, jax.Array]
+Rows = npt.NDArray[np.int32]
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """How clients are run. Results do not depend on it beyond rounding; speed and memory do.
+
+    Attributes:
+        lanes: clients trained side by side on one device; chosen from the model and the device's
+            memory if not given.
+        devices: how many local devices to spread the lanes over; all of them if not given.
+        precision: ``"f32"``, or ``"bf16"`` for arithmetic in bfloat16 with parameters in float32.
+        resident: whether the data lives on the device (``True``) or is streamed there as rounds
+            need it (``False``); resident if it fits, when not given.
+        memory: bytes of device memory to plan with; asked from the device if not given.
+
+    >>> Engine(lanes=4).lanes
+    4
+    """
+
+    lanes: int | None = None
+    devices: int | None = None
+    precision: Literal["f32", "bf16"] = "f32"
+    resident: bool | None = None
+    memory: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("lanes", "devices", "memory"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"engine.{name} must be at least 1 (got {value})")
+        if self.precision not in ("f32", "bf16"):
+            raise ConfigError(f"engine.precision must be 'f32' or 'bf16' (got {self.precision!r})")
+
+    def local_devices(self) -> list[jax.Device]:
+        """The devices in use."""
+        available = jax.local_devices()
+        wanted = self.devices or len(available)
+        if wanted > len(available):
+            raise ConfigError(
+                f"engine.devices is {wanted}, but this machine has {len(available)} "
+                f"({available[0].platform}); leave it out to use all"
+            )
+        return available[:wanted]
+
+    def budget(self) -> int:
+        """Bytes of memory on one device."""
+        if self.memory is not None:
+            return self.memory
+        stats = self.local_devices()[0].memory_stats() or {}
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return int(stats.get("bytes_limit", physical))
+
+    def lanes_for(self, model: Model, data: ClientData, batch: int, jobs: int) -> int:
+        """Lanes on one device for jobs that step through batches of this model and data."""
+        wanted = -(-jobs // len(self.local_devices()))  # more lanes than jobs would idle
+        if self.lanes is not None:
+            return min(self.lanes, max(wanted, 1))
+        lane = lane_bytes(model, data, batch)
+        # What keeps a device busy: on a CPU as much as its cache holds, on a GPU enough to fill
+        # its multiprocessors (bench/RESULTS.md).
+        on_cpu = self.local_devices()[0].platform == "cpu"
+        filling = 2**20 // lane if on_cpu else max(2**30 // lane, 12)
+        fitting = self.budget() // 4 // lane
+        if fitting < 1:
+            raise ConfigError(
+                f"one client's training step takes about {lane / 2**20:.0f} MiB, more than a "
+                f"quarter of the device's {self.budget() / 2**20:.0f} MiB; make the batch "
+                f"(now {batch}) smaller"
+            )
+        return max(1, min(filling, fitting, wanted, 512))
+
+
+def lane_bytes(model: Model, data: ClientData, batch: int) -> int:
+    """About how many bytes one training step of one client takes: parameters and activations."""
+
+    def step(params: Any, x: Any, y: jax.Array) -> Any:
+        key = jax.random.key(0)
+        return jax.grad(lambda p: model.loss(p, x, y, key).mean())(params)
+
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    rows = jax.ShapeDtypeStruct((batch,), jnp.int32)
+    shapes = {name: jax.ShapeDtypeStruct(c.shape, _device_dtype(c)) for name, c in data.columns.items()}
+    x, y = jax.eval_shape(take, shapes, rows)
+    jaxpr = jax.make_jaxpr(step)(params, x, y)
+    results = [v.aval for equation in jaxpr.eqns for v in equation.outvars]
+    # Not every intermediate lives at once, but the carry is held several times: near enough.
+    return int(sum(getattr(a, "size", 0) * getattr(a, "dtype", np.dtype(np.int32)).itemsize for a in results))
+
+
+class Source(NamedTuple):
+    """Where schedules find their rows: on the device as a whole, or streamed chunk by chunk.
+
+    Attributes:
+        data: the data set.
+        columns: all columns on the device in the order of ``data.rows``; ``None`` when streamed.
+        capacity: rows that a streamed chunk makes room for.
+    """
+
+    data: ClientData
+    columns: Columns | None
+    capacity: int
+
+    def load(self, rows: Rows) -> tuple[Columns, Rows]:
+        """Columns that hold these rows, and where they are in them."""
+        if self.columns is not None:
+            return self.columns, rows
+        used, places = np.unique(rows, return_inverse=True)
+        padded = np.zeros(self.capacity, np.int64)
+        padded[: len(used)] = used
+        return gather(self.data, padded), places.reshape(rows.shape).astype(np.int32)
+
+
+_RESIDENT: weakref.WeakKeyDictionary[ClientData, Columns] = weakref.WeakKeyDictionary()
+
+
+def source(engine: Engine, data: ClientData, capacity: int) -> Source:
+    """Put the data where the engine wants it; ``capacity`` rows are enough for any one chunk."""
+    bytes_ = sum(
+        column.nbytes // max(len(column), 1) * len(data.rows) for column in data.columns.values()
+    )
+    resident = engine.resident if engine.resident is not None else bytes_ <= engine.budget() // 4
+    if not resident:
+        return Source(data, None, capacity)
+    if data not in _RESIDENT:
+        _RESIDENT[data] = gather(data, np.arange(len(data.rows)))
+    return Source(data, _RESIDENT[data], capacity)
+
+
+def gather(data: ClientData, positions: npt.NDArray[np.int64]) -> Columns:
+    """Columns of examples, by their positions in ``data.rows``, on the device."""
+    rows = data.rows[positions]
+    in_order = len(rows) > 0 and bool((np.diff(rows) == 1).all())
+    where: Any = slice(rows[0], rows[-1] + 1) if in_order else rows
+    return {
+        name: jnp.asarray(np.asarray(column[where], _device_dtype(column)))
+        for name, column in data.columns.items()
+    }
+
+
+def _device_dtype(column: npt.NDArray[Any]) -> np.dtype[Any]:
+    """64-bit columns become 32-bit: labels fit, and JAX would do so silently."""
+    narrow = {np.dtype(np.int64): np.int32, np.dtype(np.float64): np.float32}
+    return np.dtype(narrow.get(column.dtype, column.dtype))
+
+
+def check(model: Model, data: ClientData) -> None:
+    """Refuse data that the model cannot take, before any work starts."""
+    y = data.columns["y"]
+    if model.kind == "regression":
+        _check_shape(model, data.columns)
+        return
+    if not np.issubdtype(y.dtype, np.integer):
+        raise DataError(
+            f"column 'y' holds {y.dtype}, but a {model.kind} model needs class numbers; "
+            "use a regression model, or make the labels integers or words"
+        )
+    classes = model.classes or 0
+    used = y[data.rows]
+    if used.size and used.max() >= classes:
+        position = int(np.argmax(used >= classes))
+        client = int(np.searchsorted(data.bounds[:, 3], position, side="right"))
+        raise DataError(
+            f"client {data.ids[client]!r}, column 'y': label {used[position]} is out of range for "
+            f"a model of {classes} classes (0 to {classes - 1}); use classes={int(used.max()) + 1} "
+            "or correct the label"
+        )
+    _check_shape(model, data.columns)
+
+
+def _check_shape(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    features = {name: column.shape[1:] for name, column in columns.items() if name != "y"}
+    if model.input_shape is None:
+        return
+    if model.kind == "density":
+        if features:
+            raise DataError(
+                f"a density model takes no inputs, but the data has the columns {sorted(features)};"
+                " use a classification model or leave them out"
+            )
+        return
+    if list(features) != ["x"]:
+        raise DataError(
+            f"the model takes one input column 'x' of shape {model.input_shape}, but the data has "
+            f"{sorted(features) or 'no input columns'}"
+        )
+    same_size = int(np.prod(features["x"])) == int(np.prod(model.input_shape))
+    flat = model.spec is not None and model.spec["name"] != "cnn"
+    if features["x"] != model.input_shape and not (same_size and flat):
+        raise DataError(
+            f"column 'x': an example has shape {features['x']}, but the model takes "
+            f"{model.input_shape}"
+        )

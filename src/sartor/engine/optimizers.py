@@ -1,0 +1,71 @@
+"""Optimizers by name, so that a configuration file can hold them; or any of optax's, as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import optax
+
+from sartor.errors import ConfigError
+
+NAMES = (
+    "adabelief", "adafactor", "adagrad", "adam", "adamax", "adamw", "amsgrad", "lamb", "lars",
+    "lion", "nadam", "novograd", "radam", "rmsprop", "sgd", "sm3", "yogi",
+)  # fmt: skip
+"""The optax optimizers that can be named."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """An optax optimizer by name and options.
+
+    >>> Optimizer.of({"name": "adam", "learning_rate": 0.01})
+    Optimizer(name='adam', options=(('learning_rate', 0.01),))
+    """
+
+    name: str
+    options: tuple[tuple[str, float | bool], ...] = ()
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Optimizer:
+        """From a table such as ``{name = "adam", learning_rate = 0.01}``."""
+        options = tuple((key, value) for key, value in table.items() if key != "name")
+        made = cls(str(table.get("name", "")), options)
+        made.build()
+        return made
+
+    @functools.lru_cache(maxsize=None)  # noqa: B019  (the same one each time: compiled programs are found again)
+    def build(self) -> optax.GradientTransformation:
+        """The optax transformation."""
+        if self.name not in NAMES:
+            near = get_close_matches(self.name, NAMES, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(NAMES)}"
+            raise ConfigError(f"there is no optimizer {self.name!r}; {hint}")
+        factory = getattr(optax, self.name)
+        known = list(inspect.signature(factory).parameters)
+        for key, value in self.options:
+            if key not in known:
+                near = get_close_matches(key, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
+                raise ConfigError(f"optimizer {self.name!r} takes no {key!r}; {hint}")
+            if not isinstance(value, int | float):
+                raise ConfigError(f"optimizer {self.name!r}: {key} must be a number (got {value!r})")
+        try:
+            return factory(**dict(self.options))
+        except TypeError as error:
+            raise ConfigError(f"optimizer {self.name!r}: {error}") from error
+
+
+Chosen = Optimizer | optax.GradientTransformation | None
+
+
+def build(chosen: Chosen, otherwise: Optimizer) -> optax.GradientTransformation:
+    """The transformation that was chosen, or the default one."""
+    if chosen is None:
+        return otherwise.build()
+    return chosen.build() if isinstance(chosen, Optimizer) else chosen

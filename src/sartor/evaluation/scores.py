@@ -1,0 +1,239 @@
+"""The score table: what one method's models did on every client's test examples.
+
+Per-example results go in; per-client means, an Arrow table and an honest summary come out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sartor.errors import ConfigError, DataError
+from sartor.evaluation.statistics import Bools, Floats, Metric
+from sartor.evaluation.summary import Summary, summarise
+
+Ints = npt.NDArray[np.int64]
+_COLUMNS = {"client", "size", "test_size", "seen", "domain", "loss", "accuracy"}
+_COLUMNS |= {"central_loss", "central_accuracy"}
+Examples = npt.NDArray[np.float64] | npt.NDArray[np.float32] | npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """One method's results, one row per client, on the examples of the client's test part.
+
+    Attributes:
+        method: name of the method, as it should read in tables.
+        client: client ids.
+        size: training examples m_k of each client.
+        test_size: test examples of each client, at least one.
+        seen: whether the client took part in central training.
+        example_loss: plain loss of every test example, client after client. It may be infinite
+            (a model may give a label no probability at all) but not NaN.
+        example_correct: in the same order, whether the prediction was right (or what fraction of
+            it); None where accuracy has no meaning, as in regression.
+        domain: the client's domain, if clients come from several.
+        extra: more columns, one value per client. "mixture_loss" (the client's model on
+            everybody's data) and "central_mixture_loss" are the ones that the summary knows.
+        baseline: the central model on the same examples in the same order.
+
+    >>> scores = Scores("Local", client=("a", "b"), size=[10, 20], test_size=[2, 1],
+    ...                 seen=[True, False], example_loss=[1.0, 3.0, 5.0],
+    ...                 example_correct=[True, False, True])
+    >>> scores.loss.tolist(), scores.accuracy.tolist()
+    ([2.0, 5.0], [0.5, 1.0])
+    >>> scores
+    Scores('Local': 2 clients, 3 test examples)
+    """
+
+    method: str
+    client: tuple[str, ...]
+    size: Ints
+    test_size: Ints
+    seen: Bools
+    example_loss: Examples
+    example_correct: Examples | None = None
+    domain: tuple[str, ...] | None = None
+    extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    baseline: Scores | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "client", tuple(map(str, self.client)))
+        put(self, "size", _frozen(self.size, np.int64))
+        put(self, "test_size", _frozen(self.test_size, np.int64))
+        put(self, "seen", _frozen(self.seen, np.bool_))
+        put(self, "example_loss", _frozen(self.example_loss, np.float64, keep=np.float32))
+        if self.example_correct is not None:
+            put(self, "example_correct", _frozen(self.example_correct, np.float64, keep=np.bool_))
+        if self.domain is not None:
+            put(self, "domain", tuple(map(str, self.domain)))
+        put(self, "extra", {name: _frozen(column) for name, column in self.extra.items()})
+        self._check_clients()
+        self._check_examples()
+        self._check_baseline()
+
+    def _check_clients(self) -> None:
+        if len(set(self.client)) != len(self):
+            twice = next(c for c, rows in Counter(self.client).items() if rows > 1)
+            raise DataError(f"client {twice!r} has two rows: give every client one")
+        for name in sorted(_COLUMNS & set(self.extra)):
+            raise DataError(f"extra column {name!r} is the name of a column of Scores: rename it")
+        columns = {"size": self.size, "test_size": self.test_size, "seen": self.seen, **self.extra}
+        if self.domain is not None:
+            columns["domain"] = np.asarray(self.domain)
+        for name, column in columns.items():
+            if column.shape != (len(self),):
+                raise DataError(
+                    f"{name} must hold {len(self)} values, one per client (got {column.shape})"
+                )
+        for k in np.flatnonzero((self.test_size < 1) | (self.size < 0))[:1]:
+            raise DataError(
+                f"client {self.client[k]!r} has size {self.size[k]} and test_size "
+                f"{self.test_size[k]}: leave out clients without test examples"
+            )
+
+    def _check_examples(self) -> None:
+        n = int(self.test_size.sum())
+        for name, values in (("loss", self.example_loss), ("correct", self.example_correct)):
+            if values is None:
+                continue
+            if values.shape != (n,):
+                raise DataError(
+                    f"example_{name} must hold {n} values, as many as test_size adds up to "
+                    f"(got shape {values.shape})"
+                )
+            wrong = np.isnan(values) if name == "loss" else ~((values >= 0) & (values <= 1))
+            for row in np.flatnonzero(wrong)[:1]:
+                k = np.searchsorted(np.cumsum(self.test_size), row, side="right")
+                rule = "must not be NaN" if name == "loss" else "must lie in [0, 1]"
+                raise DataError(
+                    f"client {self.client[k]!r} has example_{name} {values[row]}, which {rule}: "
+                    "its model has probably diverged; train it again or leave the client out"
+                )
+
+    def _check_baseline(self) -> None:
+        base = self.baseline
+        if base is None:
+            return
+        if base.client != self.client or not np.array_equal(base.test_size, self.test_size):
+            raise DataError(
+                f"the baseline {base.method!r} and {self.method!r} differ in clients, their order "
+                "or their test_size: score both on the same examples in the same order"
+            )
+        if (base.example_correct is None) != (self.example_correct is None):
+            raise DataError("example_correct must be given for method and baseline, or for neither")
+
+    def __len__(self) -> int:
+        return len(self.client)
+
+    def __repr__(self) -> str:
+        clients, examples = len(self), int(self.test_size.sum())
+        return f"Scores({self.method!r}: {clients:,} clients, {examples:,} test examples)"
+
+    def examples(self, metric: Metric) -> Examples:
+        """Per-example values of a metric, client after client."""
+        if metric not in ("loss", "accuracy"):
+            raise ConfigError(f"metric must be 'loss' or 'accuracy' (got {metric!r})")
+        if metric == "loss":
+            return self.example_loss
+        if self.example_correct is None:
+            raise DataError(f"{self.method!r} has no accuracy: pass example_correct, or use 'loss'")
+        return self.example_correct
+
+    def sum_by_client(self, values: npt.ArrayLike) -> Floats:
+        """Add per-example values up, client by client."""
+        starts = np.cumsum(self.test_size) - self.test_size
+        return np.add.reduceat(np.asarray(values), starts, dtype=np.float64)
+
+    def totals(self, metric: Metric) -> Floats:
+        """Each client's sum of a metric over its test examples."""
+        return self.sum_by_client(self.examples(metric))
+
+    @cached_property
+    def loss(self) -> Floats:
+        """Mean loss of each client."""
+        return self.totals("loss") / self.test_size
+
+    @cached_property
+    def accuracy(self) -> Floats | None:
+        """Share of each client's test examples that are right; None where it has no meaning."""
+        return None if self.example_correct is None else self.totals("accuracy") / self.test_size
+
+    def table(self) -> pa.Table:
+        """One row per client, as an Arrow table (what `per_client.parquet` holds).
+
+        >>> Scores("Local", ("a",), [10], [2], [True], [1.0, 3.0]).table().column_names
+        ['client', 'size', 'test_size', 'seen', 'loss']
+        """
+        columns: dict[str, Any] = {
+            "client": pa.array(self.client, pa.string()),
+            "size": self.size,
+            "test_size": self.test_size,
+            "seen": self.seen,
+        }
+        if self.domain is not None:
+            columns["domain"] = pa.array(self.domain, pa.string())
+        for prefix, scores in (("", self), ("central_", self.baseline)):
+            if scores is not None:
+                columns[prefix + "loss"] = scores.loss
+                if scores.accuracy is not None:
+                    columns[prefix + "accuracy"] = scores.accuracy
+        return pa.table(columns | dict(self.extra))
+
+    def select(self, mask: Sequence[bool] | Bools) -> Scores:
+        """The same scores with only the clients where mask is True, in the baseline as well.
+
+        >>> scores = Scores("Local", ("a", "b"), [9, 9], [2, 1], [True, False], [1.0, 3.0, 5.0])
+        >>> scores.select([False, True]).example_loss.tolist()
+        [5.0]
+        """
+        keep = np.asarray(mask)
+        if keep.dtype != np.bool_ or keep.shape != (len(self),):
+            raise DataError(
+                f"mask must hold {len(self)} booleans, one per client "
+                f"(got {keep.dtype}, shape {keep.shape})"
+            )
+        rows = np.repeat(keep, self.test_size)
+        correct = self.example_correct
+        return replace(
+            self,
+            client=tuple(c for c, kept in zip(self.client, keep, strict=True) if kept),
+            size=self.size[keep],
+            test_size=self.test_size[keep],
+            seen=self.seen[keep],
+            example_loss=self.example_loss[rows],
+            example_correct=None if correct is None else correct[rows],
+            domain=None if self.domain is None else tuple(np.asarray(self.domain)[keep].tolist()),
+            extra={name: column[keep] for name, column in self.extra.items()},
+            baseline=None if self.baseline is None else self.baseline.select(keep),
+        )
+
+    def seen_only(self) -> Scores:
+        """The clients that took part in central training."""
+        return self.select(self.seen)
+
+    def unseen_only(self) -> Scores:
+        """The clients that central training never saw."""
+        return self.select(~self.seen)
+
+    def summary(self, seed: int = 0) -> Summary:
+        """The distribution over clients in a few numbers; `print` shows it as a table."""
+        return summarise(self, seed)
+
+
+def _frozen(values: npt.ArrayLike, dtype: Any = None, keep: Any = None) -> npt.NDArray[Any]:
+    """A read-only view (the caller's own array stays writable), of dtype unless it is `keep`."""
+    array = np.asarray(values)
+    if dtype is not None and array.dtype != keep:
+        array = array.astype(dtype, copy=False)
+    array = array.view()
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,169 @@
+"""Files written whole or not at all, and trees of arrays as safetensors (never pickle)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_safetensors
+
+from sartor.errors import FileError
+from sartor.trees import Tree, flatten, unflatten
+
+
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Write a file so that at any moment either the old or the whole new one is there.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "a" / "b.txt"
+    >>> write_atomic(target, "whole")
+    >>> target.read_text()
+    'whole'
+    """
+    data = content.encode() if isinstance(content, str) else content
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise FileError(
+            f"cannot write {path}: {error.strerror or error} ({len(data):,} bytes); what was there "
+            "before is untouched; free some space or choose another directory, then resume"
+        ) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically, in a form that diffs well."""
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, or say which file is damaged."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise FileError(f"{path} does not exist") from error
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path} is not readable JSON ({error}); it may be damaged") from error
+
+
+def save_tree(path: Path, tree: Tree, metadata: Mapping[str, str]) -> None:
+    """Write a tree of arrays and some text about it into one file, atomically."""
+    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in flatten(tree).items()}
+    write_atomic(path, to_safetensors(arrays, dict(metadata)))
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The text that :func:`save_tree` wrote."""
+    with _opened(path) as file:
+        return dict(file.metadata() or {})
+
+
+def load_tree(path: Path, like: Tree, index: int | None = None) -> Tree:
+    """Read a tree of the same structure as ``like``; with ``index``, one entry of stacked arrays."""
+    shapes = flatten(like)
+    leaves: dict[str, npt.NDArray[Any]] = {}
+    with _opened(path) as file:
+        names = set(file.keys())
+        if names != set(shapes):
+            odd = sorted(names ^ set(shapes))
+            raise FileError(
+                f"{path} does not hold this model: {odd[0]!r} is on one side only; "
+                "give the model that was saved"
+            )
+        for name, leaf in shapes.items():
+            part = file.get_slice(name)
+            stored = tuple(part.get_shape())[0 if index is None else 1 :]
+            if stored != tuple(leaf.shape):
+                raise FileError(
+                    f"{path} does not hold this model: {name!r} has shape {stored}, "
+                    f"but the model's is {tuple(leaf.shape)}; give the model that was saved"
+                )
+            leaves[name] = part[:] if index is None else part[index : index + 1][0]
+    return unflatten(like, leaves)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, kind: str) -> Iterator[Path]:
+    """A new directory to fill, which takes the place of ``path`` when the block ends well.
+
+    What is at ``path`` before must be nothing, an empty directory, or a directory of the same
+    kind, told by ``"format"`` in its ``manifest.json``.
+    """
+    path = path.expanduser().absolute()
+    if path.exists() and not _is_kind(path, kind):
+        raise FileError(f"{path} exists and is not a {kind} directory; choose another directory")
+    token = f"{os.getpid()}-{secrets.token_hex(4)}"
+    new, old = (path.with_name(f".{path.name}-{token}.{end}") for end in ("new", "old"))
+    try:
+        new.mkdir(parents=True)
+        yield new
+        if path.exists():
+            path.rename(old)
+        new.rename(path)
+    except OSError as error:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        if isinstance(error, FileError):
+            raise
+        raise FileError(
+            f"cannot write {path}: {error.strerror or error}; free some space or choose another "
+            "directory"
+        ) from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_kind(path: Path, kind: str) -> bool:
+    if not path.is_dir():
+        return False
+    if not any(path.iterdir()):
+        return True
+    manifest = path / "manifest.json"
+    if not manifest.is_file():
+        return False
+    found = read_json(manifest)
+    return isinstance(found, dict) and found.get("format") == kind
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise FileError(f"{path} does not exist") from error
+    except (OSError, SafetensorError) as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(
+            f"{path} is damaged or not a safetensors file ({error}); "
+            "restore it from a copy or make it again"
+        ) from error
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

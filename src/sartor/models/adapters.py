@@ -1,0 +1,170 @@
+"""Modules of flax (linen and nnx) and equinox as Sartor models.
+
+The libraries are optional and imported only when an adapter is called. A module may use dropout;
+layers that carry state from batch to batch (batch norm) have no place in federated averaging and
+are refused: use group or layer norm.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from sartor.errors import ConfigError
+from sartor.models.base import Model, Params
+
+Kind = Literal["classification", "regression"]
+
+
+def from_flax(
+    module: Any,
+    *,
+    input_shape: Sequence[int],
+    classes: int | None = None,
+    input_dtype: Any = jnp.float32,
+    smoothing: float = 0.0,
+) -> Model:
+    """A ``flax.linen`` module that returns logits (with ``classes``) or a mean (without).
+
+    A ``train`` or ``deterministic`` argument of ``__call__`` is set to the mode at hand.
+
+    >>> import flax.linen as nn
+    >>> model = from_flax(nn.Dense(3), input_shape=(4,), classes=3)
+    >>> model.apply(model.init(jax.random.key(0)), jnp.ones((2, 4)), None).shape
+    (2, 3)
+    """
+    accepted = inspect.signature(type(module).__call__).parameters
+    shape = tuple(input_shape)
+
+    def mode(training: bool) -> dict[str, bool]:
+        flags = {"train": training, "training": training, "deterministic": not training}
+        return {name: value for name, value in flags.items() if name in accepted}
+
+    def init(key: jax.Array) -> Params:
+        variables = module.init(key, jnp.zeros((1, *shape), input_dtype), **mode(False))
+        extra = sorted(set(variables) - {"params"})
+        if extra:
+            raise ConfigError(
+                f"{type(module).__name__} keeps state in the collections {extra}, which cannot be "
+                "averaged over clients; replace batch norm by group or layer norm"
+            )
+        return variables["params"]
+
+    def forward(params: Params, x: Any, key: jax.Array | None) -> jax.Array:
+        rngs = {} if key is None else {"dropout": key}
+        return module.apply({"params": params}, x, rngs=rngs, **mode(key is not None))
+
+    return _finish(init, forward, shape, classes, smoothing)
+
+
+def from_nnx(
+    make: Callable[[Any], Any],
+    *,
+    input_shape: Sequence[int],
+    classes: int | None = None,
+    smoothing: float = 0.0,
+) -> Model:
+    """A ``flax.nnx`` module, given as a function of ``nnx.Rngs`` that builds it.
+
+    >>> from flax import nnx
+    >>> model = from_nnx(lambda rngs: nnx.Linear(4, 3, rngs=rngs), input_shape=(4,), classes=3)
+    >>> model.apply(model.init(jax.random.key(0)), jnp.ones((2, 4)), None).shape
+    (2, 3)
+    """
+    from flax import nnx
+
+    def split(key: jax.Array) -> tuple[Any, Params, Any]:
+        graph, params, rest = nnx.split(make(nnx.Rngs(key)), nnx.Param, ...)
+        return graph, nnx.to_pure_dict(params), rest
+
+    graph, _, rest = split(jax.random.key(0))
+    stateful = [
+        path for path, leaf in nnx.to_flat_state(rest) if not issubclass(leaf.type, nnx.RngState)
+    ]
+    if stateful:
+        raise ConfigError(
+            f"the module keeps state at {stateful}, which cannot be averaged over clients; "
+            "replace batch norm by group or layer norm"
+        )
+
+    def init(key: jax.Array) -> Params:
+        return split(key)[1]
+
+    def forward(params: Params, x: Any, key: jax.Array | None) -> jax.Array:
+        module = nnx.merge(graph, nnx.State(params), rest)
+        if key is None:
+            module.eval()
+        else:
+            module.train()
+            nnx.reseed(module, default=key, dropout=key)
+        return module(x)
+
+    return _finish(init, forward, tuple(input_shape), classes, smoothing)
+
+
+def from_equinox(
+    make: Callable[[jax.Array], Any],
+    *,
+    input_shape: Sequence[int],
+    classes: int | None = None,
+    smoothing: float = 0.0,
+) -> Model:
+    """An ``equinox`` module, given as a function of a key that builds it.
+
+    As usual in equinox the module takes one example; it is vmapped over the batch, and given a
+    ``key`` of its own for every example if its ``__call__`` takes one.
+
+    >>> import equinox as eqx
+    >>> model = from_equinox(lambda key: eqx.nn.Linear(4, 3, key=key), input_shape=(4,), classes=3)
+    >>> model.apply(model.init(jax.random.key(0)), jnp.ones((2, 4)), None).shape
+    (2, 3)
+    """
+    import equinox as eqx
+
+    example = make(jax.random.key(0))
+    if any(isinstance(leaf, eqx.nn.StateIndex) for leaf in jax.tree.leaves(
+        example, is_leaf=lambda leaf: isinstance(leaf, eqx.nn.StateIndex)
+    )):
+        raise ConfigError(
+            f"{type(example).__name__} keeps state (eqx.nn.StateIndex), which cannot be averaged "
+            "over clients; replace batch norm by group or layer norm"
+        )
+    static = eqx.partition(example, eqx.is_inexact_array)[1]
+    takes_key = "key" in inspect.signature(example.__call__).parameters
+
+    def init(key: jax.Array) -> Params:
+        return eqx.filter(make(key), eqx.is_inexact_array)
+
+    def forward(params: Params, x: Any, key: jax.Array | None) -> jax.Array:
+        module = eqx.combine(params, static)
+        if key is None:
+            return jax.vmap(eqx.nn.inference_mode(module))(x)
+        if not takes_key:
+            return jax.vmap(module)(x)
+        keys = jax.random.split(key, x.shape[0])
+        return jax.vmap(lambda one, k: module(one, key=k))(x, keys)
+
+    return _finish(init, forward, tuple(input_shape), classes, smoothing)
+
+
+def _finish(
+    init: Callable[[jax.Array], Params],
+    forward: Callable[[Params, Any, jax.Array | None], jax.Array],
+    shape: tuple[int, ...],
+    classes: int | None,
+    smoothing: float,
+) -> Model:
+    def apply(params: Params, x: Any, key: jax.Array | None) -> jax.Array:
+        out = forward(params, x, key)
+        if classes is None:
+            return out[:, 0] if out.ndim == 2 and out.shape[1] == 1 else out
+        return jax.nn.log_softmax(out.astype(jnp.float32))
+
+    kind: Kind = "regression" if classes is None else "classification"
+    return Model(
+        init, apply, kind=kind, classes=classes, input_shape=shape, smoothing=smoothing
+    )

@@ -1,0 +1,130 @@
+"""What a model is: a few pure functions. Nothing in Sartor assumes more about it than this."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from sartor.errors import ConfigError
+
+Params = Any
+"""A pytree of arrays: the paper's hypothesis h."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A hypothesis class H: how to draw a hypothesis, what it predicts, what a mistake costs.
+
+    Attributes:
+        init: ``init(key) -> params``.
+        apply: ``apply(params, x, key) -> log-probabilities [n, classes]`` for classification, or
+            ``-> mean [n]`` (or ``[n, outputs]``) for regression. ``key`` is a random key while
+            training (dropout on) and ``None`` in evaluation mode. For density estimation, where
+            the input space is empty, ``x`` is ``None`` and log-probabilities ``[classes]`` do.
+        kind: ``"classification"``, ``"density"`` (classification without inputs) or
+            ``"regression"``.
+        classes: number of classes; ``None`` for regression.
+        input_shape: shape of one input, checked against the data before any work; ``None`` skips
+            the check.
+        smoothing: label smoothing of the *training* loss: the target becomes
+            ``(1 - smoothing)·onehot + smoothing/classes``. The paper's "logit smoothing with
+            weight 0.9" is ``smoothing=0.1``. Evaluation always reports the plain loss.
+        training_loss: ``(prediction, y) -> loss [n]``, to replace cross entropy or squared error.
+        spec: name and arguments of the factory that made the model, so that saved models can be
+            loaded without pickle; ``None`` for models of the user's own functions.
+
+    >>> def init(key): return {"p": jnp.zeros(())}
+    >>> def apply(params, x, key): return jax.nn.log_softmax(jnp.stack([params["p"] * x, 0 * x], 1))
+    >>> model = Model(init, apply, classes=2)
+    >>> params = model.init(jax.random.key(0))
+    >>> model.loss(params, jnp.ones(3), jnp.array([0, 1, 0])).round(3).tolist()
+    [0.6930000185966492, 0.6930000185966492, 0.6930000185966492]
+    """
+
+    init: Callable[[jax.Array], Params]
+    apply: Callable[[Params, Any, jax.Array | None], jax.Array]
+    kind: Literal["classification", "density", "regression"] = "classification"
+    classes: int | None = None
+    input_shape: tuple[int, ...] | None = None
+    smoothing: float = 0.0
+    training_loss: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    spec: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.kind != "regression" and (self.classes is None or self.classes < 1):
+            raise ConfigError(
+                f"a {self.kind} model needs classes >= 1 (got {self.classes}); "
+                "say kind='regression' if the model predicts a number"
+            )
+        if not 0.0 <= self.smoothing < 1.0:
+            raise ConfigError(
+                f"smoothing must be in [0, 1) (got {self.smoothing}); it is the share of the "
+                "target spread over all classes: the paper's weight 0.9 is smoothing=0.1"
+            )
+
+    @property
+    def has_accuracy(self) -> bool:
+        """Whether "the most probable label is right" means anything for this model."""
+        return self.kind == "classification"
+
+    def loss(self, params: Params, x: Any, y: jax.Array, key: jax.Array | None = None) -> jax.Array:
+        """The training loss of every example, label smoothing included."""
+        prediction = self.apply(params, x, key)
+        if self.training_loss is not None:
+            return self.training_loss(prediction, y)
+        plain = self._plain_loss(prediction, y)
+        if self.kind == "regression" or self.smoothing == 0.0:
+            return plain
+        return (1 - self.smoothing) * plain - self.smoothing * prediction.mean(axis=-1)
+
+    def score(self, params: Params, x: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The plain loss of every example, and whether the most probable label is right."""
+        prediction = self.apply(params, x, None)
+        loss = self._plain_loss(prediction, y)
+        if self.kind == "regression":
+            return loss, jnp.zeros(loss.shape, bool)
+        best = jnp.broadcast_to(prediction.argmax(axis=-1), y.shape)
+        return loss, best == y
+
+    def _plain_loss(self, prediction: jax.Array, y: jax.Array) -> jax.Array:
+        if self.kind == "regression":
+            error = jnp.square(prediction - y)
+            return error.reshape(error.shape[0], -1).sum(axis=1)
+        log_probs = jnp.broadcast_to(prediction, (*y.shape, prediction.shape[-1]))
+        return -jnp.take_along_axis(log_probs, y[:, None].astype(jnp.int32), axis=-1)[:, 0]
+
+
+def in_precision(model: Model, precision: Literal["f32", "bf16"]) -> Model:
+    """The same model computing in another precision; its parameters stay in float32.
+
+    >>> from sartor.models import logistic
+    >>> half = in_precision(logistic(features=2, classes=3), "bf16")
+    >>> half.apply(half.init(jax.random.key(0)), jnp.ones((1, 2)), None).dtype
+    dtype('float32')
+    """
+    if precision == "f32":
+        return model
+
+    def lower(tree: Any) -> Any:
+        def cast(a: jax.Array) -> jax.Array:
+            return a.astype(jnp.bfloat16) if a.dtype == jnp.float32 else a
+
+        return jax.tree.map(cast, tree)
+
+    def apply(params: Params, x: Any, key: jax.Array | None) -> jax.Array:
+        return model.apply(lower(params), lower(x), key).astype(jnp.float32)
+
+    return dataclasses.replace(model, apply=apply)
+
+
+def count_parameters(params: Params) -> int:
+    """How many numbers a hypothesis holds.
+
+    >>> count_parameters({"w": jnp.zeros((3, 4)), "b": jnp.zeros(4)})
+    16
+    """
+    return sum(int(leaf.size) for leaf in jax.tree.leaves(params))

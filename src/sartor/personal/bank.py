@@ -1,0 +1,140 @@
+"""The models of many clients, a shard at a time: in memory while they are few, in files beyond.
+
+A shard is the stacked parameters of some clients; on disk it is one safetensors file, written
+whole, that names its clients. So nothing finished is lost at a kill, and a single client's model
+is read without touching the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sartor.engine.blocks import Stack
+from sartor.errors import FileError
+from sartor.files import load_tree, read_metadata, save_tree
+
+IN_MEMORY = 2**30
+"""Bytes of models kept in memory; a larger bank lives in files."""
+
+
+class Shard(NamedTuple):
+    """Some clients and where their models are: arrays, or a file."""
+
+    ids: tuple[str, ...]
+    where: Stack | Path
+
+
+class Bank:
+    """Models of clients.
+
+    Args:
+        shapes: the leaves that every client has, by name; anything with ``shape`` and ``dtype``.
+        directory: where to keep shards; ``None`` keeps them in memory, or in a temporary
+            directory if they take more than ``IN_MEMORY``.
+        identity: what must be the same for shards found in ``directory`` to be used.
+        expected: how many clients there will be.
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, Any],
+        directory: Path | None = None,
+        identity: str = "",
+        expected: int = 0,
+    ) -> None:
+        self.shapes = dict(shapes)
+        self.identity = identity
+        one = sum(int(np.prod(s.shape)) * np.dtype(s.dtype).itemsize for s in shapes.values())
+        if directory is None and one * expected > IN_MEMORY:
+            directory = Path(tempfile.mkdtemp(prefix="sartor-models-"))
+            self._cleanup = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        self.directory = directory
+        self.shards: list[Shard] = []
+        self._places: dict[str, tuple[int, int]] = {}
+        if directory is not None:
+            for path in sorted(directory.glob("shard-*.safetensors")):
+                metadata = read_metadata(path)
+                if "clients" not in metadata:
+                    raise FileError(f"{path} is not a shard of client models; delete it")
+                if not identity or metadata.get("identity") == identity:
+                    self._note(Shard(tuple(json.loads(metadata["clients"])), path))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, client: str) -> bool:
+        return client in self._places
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The clients that have a model here."""
+        return tuple(self._places)
+
+    def add(self, ids: tuple[str, ...], params: Stack) -> None:
+        """Keep the models of some clients."""
+        where: Stack | Path = params
+        if self.directory is not None:
+            where = self.directory / f"shard-{len(self.shards):05d}.safetensors"
+            save_tree(where, params, {"clients": json.dumps(ids), "identity": self.identity})
+        self._note(Shard(ids, where))
+
+    def get(self, client: str) -> Stack:
+        """The model of one client."""
+        shard, place = self._places[client]
+        where = self.shards[shard].where
+        if isinstance(where, Path):
+            tree: Stack = load_tree(where, self.shapes, index=place)
+            return tree
+        return {name: leaf[place] for name, leaf in where.items()}
+
+    def stack(self, shard: Shard) -> Stack:
+        """The models of a shard."""
+        if not isinstance(shard.where, Path):
+            return shard.where
+        shapes = {
+            name: np.broadcast_to(np.zeros((), leaf.dtype), (len(shard.ids), *leaf.shape))
+            for name, leaf in self.shapes.items()
+        }
+        tree: Stack = load_tree(shard.where, shapes)
+        return tree
+
+    def copy_to(self, directory: Path) -> None:
+        """Write all shards into another directory."""
+        for number, shard in enumerate(self.shards):
+            target = directory / f"shard-{number:05d}.safetensors"
+            if isinstance(shard.where, Path):
+                _link(shard.where, target)
+            else:
+                save_tree(target, shard.where, {"clients": json.dumps(shard.ids)})
+
+    def blocks(self) -> Iterator[tuple[tuple[str, ...], Stack]]:
+        """All models, a shard at a time."""
+        for shard in self.shards:
+            yield shard.ids, self.stack(shard)
+
+    def _note(self, shard: Shard) -> None:
+        for place, client in enumerate(shard.ids):
+            self._places[client] = (len(self.shards), place)
+        self.shards.append(shard)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)  # the same bytes under another name, where the disk allows it
+    except OSError:
+        try:
+            shutil.copyfile(source, target)
+        except OSError as error:
+            raise FileError(
+                f"cannot write {target}: {error.strerror or error}; free some space or choose "
+                "another directory"
+            ) from error

@@ -1,0 +1,41 @@
+"""Finetune: every client goes on training the central model on its own data.
+
+The baseline of the paper's section 5 and of its tables: popular, without guarantees, and prone to
+forgetting what the central model knew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from sartor.engine.blocks import Recipe
+from sartor.models import Model
+from sartor.personal.base import Personal
+
+
+@dataclasses.dataclass(frozen=True)
+class Finetune(Personal):
+    """Finetuning.
+
+    Attributes:
+        epochs: passes of a client over its own data (the paper: 5).
+        batch: examples in a step.
+        learning_rate: step size of SGD (the paper: 0.01).
+        optimizer: replaces SGD; an ``Optimizer`` or any optax transformation.
+        layers: train only these layers, by name; all of them if not given. The others stay the
+            central model's, and are stored only once.
+
+    >>> Finetune(epochs=3, layers=("dense_2",)).layers
+    ('dense_2',)
+    """
+
+    layers: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layers is not None:  # a configuration file gives a list
+            object.__setattr__(self, "layers", tuple(self.layers))
+
+    def recipe(self, model: Model) -> Recipe:
+        """SGD on the client's own data."""
+        return self._sgd(model, self.layers)

@@ -1,0 +1,87 @@
+"""Saved models, back from disk: nothing is read before it is needed, nothing is executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from sartor.central import CentralModel
+from sartor.central.base import FORMAT, VERSION
+from sartor.engine import Engine
+from sartor.errors import ConfigError, FileError
+from sartor.files import load_tree, read_json
+from sartor.models import FACTORIES, Model
+from sartor.personal.bank import Bank
+from sartor.personal.models import PersonalModels
+from sartor.trees import flatten
+
+
+def load(
+    directory: str | Path, *, model: Model | None = None, engine: Engine | None = None
+) -> PersonalModels | CentralModel:
+    """Read models saved by ``personal.save`` or ``central.save``.
+
+    Args:
+        directory: where they are.
+        model: the hypothesis class; needed only for models made of the user's own functions,
+            flax or equinox modules, which cannot be rebuilt from a file.
+        engine: how to run them.
+
+    Returns:
+        What was saved. Clients' models are read one at a time, when asked for.
+    """
+    path = Path(directory)
+    manifest = read_json(path / "manifest.json")
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise FileError(f"{path} does not hold models saved by Sartor")
+    if manifest.get("version") != VERSION:
+        raise FileError(
+            f"{path} was written in version {manifest.get('version')} of the format, and this "
+            f"Sartor reads version {VERSION}; use the Sartor that wrote it"
+        )
+    try:
+        return _load(path, manifest, model, engine or Engine())
+    except (KeyError, TypeError) as error:
+        raise FileError(f"{path / 'manifest.json'} is damaged ({error})") from error
+
+
+def _load(
+    path: Path, manifest: dict[str, Any], model: Model | None, engine: Engine
+) -> PersonalModels | CentralModel:
+    model = model or _rebuild(path, manifest["model"])
+    shape = jax.eval_shape(model.init, jax.random.key(0))
+    names = manifest["label_names"]
+    label_names = None if names is None else tuple(names)
+    central = None
+    if "central" in manifest:
+        q = int(manifest["q"])
+        stacked = jax.tree.map(lambda a: jax.ShapeDtypeStruct((q, *a.shape), a.dtype), shape)
+        hypotheses = load_tree(path / "central.safetensors", stacked)
+        empty = np.zeros(0, np.float32)
+        central = CentralModel(model, hypotheses, manifest["central"], empty, label_names, engine)
+    if manifest["kind"] == "central":
+        if central is None:
+            raise FileError(f"{path / 'manifest.json'} is damaged: it names no central model")
+        return central
+    trained = {name: leaf for name, leaf in flatten(shape).items() if name in manifest["trained"]}
+    bank = Bank(trained, path)
+    if len(bank) != manifest["clients"]:
+        raise FileError(
+            f"{path} should hold {manifest['clients']} clients' models and holds {len(bank)}; "
+            "shards are missing: restore them from a copy or save the models again"
+        )
+    cluster = manifest.get("cluster") or dict.fromkeys(bank.ids, 0)
+    return PersonalModels(model, central, bank, cluster, manifest["personal"], label_names, engine)
+
+
+def _rebuild(path: Path, spec: dict[str, Any] | None) -> Model:
+    if spec is None:
+        raise ConfigError(
+            f"the model in {path} was made of your own functions, which no file holds; pass the "
+            "same one: sartor.load(directory, model=...)"
+        )
+    arguments = {key: value for key, value in spec.items() if key != "name"}
+    return FACTORIES[spec["name"]](**arguments)

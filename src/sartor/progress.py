@@ -1,0 +1,52 @@
+"""Progress of long work: a bar with time left on a terminal, silence elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Bar:
+    """A progress bar to use in a ``with`` statement.
+
+    Args:
+        title: what is going on.
+        total: how many units of work there are.
+        show: whether to show it; on a terminal only if not given.
+
+    >>> with Bar("rounds", total=3, show=False) as bar:
+    ...     bar.update(3, "loss 0.1")
+    """
+
+    def __init__(self, title: str, total: int, show: bool | None = None) -> None:
+        visible = sys.stderr.isatty() if show is None else show
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not visible,
+        )
+        self._task = self._progress.add_task(title, total=total, note="")
+
+    def update(self, done: int, note: str = "") -> None:
+        """Set how much is done, with a word about it."""
+        self._progress.update(self._task, completed=done, note=note)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()

@@ -1,0 +1,162 @@
+"""One self-contained page about runs, built from their directories alone."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from sartor.errors import FileError
+from sartor.files import read_json, write_atomic
+from sartor.report.figures import clients_figure, to_png, to_svg, training_figure
+
+CSS = """
+:root { color-scheme: light dark; --line: #8884; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; display: block; overflow-x: auto; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+figure { margin: 1.5rem 0; } svg { max-width: 100%; height: auto; } figcaption, .note { opacity: .75; font-size: .9em; }
+pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); border-radius: .4rem; }
+@media print { body { margin: 0; max-width: none; } }
+"""
+
+
+def write_report(runs: Sequence[Path], target: Path) -> None:
+    """Write the page about one run, or about several."""
+    sections = "".join(_section(Path(run), several=len(runs) > 1) for run in runs)
+    title = "Sartor report" if len(runs) > 1 else f"Sartor report: {html.escape(Path(runs[0]).name)}"
+    page = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{CSS}</style></head><body><h1>{title}</h1>{sections}</body></html>\n"
+    )
+    write_atomic(target, page)
+
+
+def _section(run: Path, several: bool) -> str:
+    results = read_json(run / "results.json")
+    try:
+        return _render(run, results, several)
+    except (KeyError, TypeError, IndexError) as error:
+        raise FileError(
+            f"{run / 'results.json'} is not the result of a run of this version ({error!r}); "
+            "run it again"
+        ) from error
+
+
+def _render(run: Path, results: dict[str, Any], several: bool) -> str:
+    metric, methods = results["metric"], results["methods"]
+    table = pq.read_table(run / "per_client.parquet")
+    names = np.array(table["method"].to_pylist())
+    values = np.array(table[metric].to_pylist(), float)
+    clients = clients_figure({name: values[names == name] for name in methods}, metric)
+    write_atomic(run / "figures" / "clients.png", to_png(clients))
+    heading = f"<h2>{html.escape(run.name)}</h2>" if several else ""
+    parts = [
+        heading,
+        f"<p><strong>{html.escape(_headline(results))}</strong></p>",
+        f"<p class='note'>{html.escape(results['data']['summary'])}</p>",
+        _methods_table(methods, metric),
+        f"<figure>{to_svg(clients)}<figcaption>Every client counts once: the share of clients whose "
+        f"test {metric} is at most the value on the axis.</figcaption></figure>",
+        _comparisons(results["comparisons"], metric),
+        f"<figure>{to_svg(training_figure(results['training_loss']))}</figure>",
+        _provenance(run, results),
+    ]
+    return "".join(parts)
+
+
+def _headline(results: dict[str, Any]) -> str:
+    metric, methods = results["metric"], results["methods"]
+    better = max if metric == "accuracy" else min
+    best = better(methods, key=lambda name: methods[name][metric]["mean"])
+    low, high = methods[best][metric]["interval"]
+    return (
+        f"{best} has the best mean test {metric} over clients: "
+        f"{_number(methods[best][metric]['mean'])} ({_number(low)} to {_number(high)})."
+    )
+
+
+def _methods_table(methods: dict[str, Any], metric: str) -> str:
+    head = [
+        "method", f"mean {metric}", "95% interval", "seen", "unseen", "median", "worst 10%",
+        "gained", "hurt", "gained*", "hurt*", "forgetting",
+    ]  # fmt: skip
+    rows = []
+    for name, summary in methods.items():
+        spread, change = summary[metric], summary.get(f"{metric}_change") or {}
+        groups = summary.get("groups") or {}
+        low, high = spread["interval"]
+        rows.append([
+            name,
+            _number(spread["mean"]),
+            f"{_number(low)} to {_number(high)}",
+            *(_number(_dig(groups, group, metric, "mean")) for group in ("seen", "unseen")),
+            _number(_dig(spread, "percentiles", "50")),
+            _number(spread["worst_decile"]),
+            *(_share(change.get(key)) for key in ("gained", "hurt")),
+            *(_share(change.get(f"{key}_beyond_chance")) for key in ("gained", "hurt")),
+            _number(_dig(summary, "forgetting", "mean")),
+        ])  # fmt: skip
+    note = (
+        "Gained and hurt: share of clients better or worse off than with the central model; with "
+        "*, only where the client's own test examples show it beyond chance (5% false discovery "
+        "rate). Forgetting: rise of the loss on everybody's data. Intervals: bootstrap over clients."
+    )
+    return _table(head, rows) + f"<p class='note'>{note}</p>"
+
+
+def _comparisons(comparisons: Sequence[dict[str, Any]], metric: str) -> str:
+    if not comparisons:
+        return ""
+    head = ["paired over clients", f"difference in {metric}", "95% interval", "p-value"]
+    rows = [
+        [
+            f"{c['a']} against {c['b']}",
+            f"{c['difference']:+.4f}",
+            f"{_number(c['interval'][0])} to {_number(c['interval'][1])}",
+            f"{c['p_value']:.4f}",
+        ]
+        for c in comparisons
+    ]
+    return "<h3>Methods against each other</h3>" + _table(head, rows) + (
+        "<p class='note'>Positive: the first is better. p-values by sign flips over clients.</p>"
+    )
+
+
+def _provenance(run: Path, results: dict[str, Any]) -> str:
+    facts = {key: results[key] for key in ("seed", "versions", "device", "date", "wall_seconds")}
+    config = (run / "config.toml").read_text() if (run / "config.toml").exists() else ""
+    return (
+        "<h3>How to reproduce it</h3><p>Save the settings below as <code>config.toml</code> and call "
+        "<code>sartor run config.toml --out DIRECTORY</code>.</p>"
+        f"<pre>{html.escape(config)}</pre><pre>{html.escape(json.dumps(facts, indent=1))}</pre>"
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    top = "".join(f"<th>{html.escape(h)}</th>" for h in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _dig(tree: Any, *path: str) -> Any:
+    for key in path:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"

@@ -1,0 +1,37 @@
+"""Leaves of a pytree by name, for files, for freezing layers and for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+Tree = Any
+"""Any pytree of arrays."""
+
+
+def flatten(tree: Tree) -> dict[str, Any]:
+    """Name every leaf of a tree by its path.
+
+    >>> flatten({"dense_1": {"w": 1, "b": 2}})
+    {'dense_1/b': 2, 'dense_1/w': 1}
+    """
+    leaves, _ = jax.tree.flatten_with_path(tree)
+    return {"/".join(_name(key) for key in path): leaf for path, leaf in leaves}
+
+
+def unflatten(like: Tree, leaves: Mapping[str, Any]) -> Tree:
+    """A tree of the structure of ``like`` with leaves given by name.
+
+    >>> unflatten({"w": 0, "b": 0}, {"w": 1, "b": 2})
+    {'b': 2, 'w': 1}
+    """
+    return jax.tree.unflatten(jax.tree.structure(like), [leaves[name] for name in flatten(like)])
+
+
+def _name(key: Any) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)

@@ -1,0 +1,136 @@
+"""The native directory: what is saved is what is opened, atomically, or an error says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+from data_cases import contents, ragged
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sartor.data
+from sartor.data import from_arrays, from_dict
+from sartor.data.store import BlocksOnDisk
+from sartor.errors import ConfigError, FileError
+
+
+@pytest.fixture
+def saved(tmp_path):
+    data = from_arrays(
+        {"x": np.arange(60, dtype=np.uint8).reshape(20, 3), "a/b": np.linspace(0, 1, 20)},
+        np.array(["yes", "no"])[np.arange(20) % 2],
+        [f"é {k % 5}" for k in range(20)],
+        np.arange(20) % 5,
+    )
+    data = data.split(unseen=0.4, validation=0.25, test=0.25)
+    data.save(tmp_path / "toy")
+    return data, tmp_path / "toy"
+
+
+def test_roundtrip(saved):
+    data, path = saved
+    again = sartor.data.open(path)
+    assert contents(again) == contents(data) and again.fingerprint == data.fingerprint
+    assert again.label_names == data.label_names
+    assert all(isinstance(column, np.memmap) for column in again.columns.values())
+    again.save(path)  # onto itself
+    assert contents(again) == contents(data) == contents(sartor.data.open(path))
+    again.select(again.ids[:2]).save(path)
+    assert sartor.data.open(path).ids == data.ids[:2]
+    assert os.listdir(path.parent) == ["toy"]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=8), st.integers(0, 9))
+def test_roundtrip_of_any_sizes(tmp_path_factory, sizes, seed):
+    data = from_dict(ragged(sizes)).split(test=0.3, seed=seed)
+    path = tmp_path_factory.mktemp("store") / "toy"
+    data.save(path)
+    assert sartor.data.open(path).fingerprint == data.fingerprint
+
+
+def test_a_column_grows_on_disk(tmp_path):
+    column = BlocksOnDisk(tmp_path / "x.npy")
+    blocks = [
+        np.random.default_rng(k).normal(size=(k, 2, 3)).astype(np.float32) for k in (1, 9, 5000)
+    ]
+    for block in blocks:
+        column.append(block)
+    result = column.finish()
+    assert isinstance(result, np.memmap) and result.dtype == np.float32
+    np.testing.assert_array_equal(result, np.concatenate(blocks))
+
+
+def test_other_things_are_not_overwritten(saved, tmp_path):
+    data, path = saved
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine.txt").write_text("mine")
+    (path / "notes.txt").write_text("mine")
+    for target in (tmp_path / "file", tmp_path / "folder", path):
+        with pytest.raises(FileError, match="left untouched"):
+            data.save(target)
+    assert (path / "notes.txt").read_text() == (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_failed_save_leaves_the_old_one(saved, monkeypatch):
+    data, path = saved
+    monkeypatch.setattr(np, "save", lambda *a, **k: (_ for _ in ()).throw(OSError(28, "No space")))
+    with pytest.raises(FileError, match=r"No space.*free space"):
+        data.select(data.ids[:1]).save(path)
+    monkeypatch.undo()
+    assert contents(sartor.data.open(path)) == contents(data)
+    assert os.listdir(path.parent) == ["toy"]
+
+
+def damage(path, key, value):
+    manifest = json.loads((path / "data.json").read_text())
+    manifest[key] = value
+    (path / "data.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("format", "other", "not a manifest"),
+        ("version", 99, "version 99.*upgrade"),
+        ("ids", ["a"], "damaged"),
+        ("ids", None, "damaged"),
+        ("columns", ["x"], "damaged.*'y'"),
+        ("columns", ["x", "a/b", "y", "z"], r"column-3.npy: missing or damaged"),
+        ("metadata", {"domain": {"dtype": "O", "values": [1]}}, "damaged"),
+        ("metadata", {"domain": {"dtype": "<i8", "values": [1]}}, "damaged.*domain"),
+        ("metadata", [], "damaged"),
+    ],
+)
+def test_damaged_manifests(saved, key, value, message):
+    damage(saved[1], key, value)
+    with pytest.raises(FileError, match=message):
+        sartor.data.open(saved[1])
+
+
+def test_damaged_files(saved):
+    path = saved[1]
+    whole = (path / "column-0.npy").read_bytes()
+    pickled = (
+        b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '|O', 'fortran_order': False, 'shape': (20,), }"
+    )
+    for content in (whole[:-1], whole[:5], b"", b"something else", pickled.ljust(128) + b"\n"):
+        (path / "column-0.npy").write_bytes(content)
+        with pytest.raises(FileError, match=r"column-0.npy: missing or damaged.*make"):
+            sartor.data.open(path)
+    (path / "column-0.npy").write_bytes(whole)
+    np.save(path / "rows.npy", np.arange(20) + 5)
+    with pytest.raises(FileError, match=r"damaged.*rows must be"):
+        sartor.data.open(path)
+    (path / "data.json").write_text("{")
+    with pytest.raises(FileError, match=r"data.json: damaged"):
+        sartor.data.open(path)
+
+
+def test_roles_are_for_tables(saved):
+    with pytest.raises(ConfigError, match="client='a': only for CSV and Parquet"):
+        sartor.data.open(saved[1], client="a")
