@@ -15,6 +15,7 @@ INSTALLED := .venv/.installed
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
+	@rm -rf runs/demo
 	$(BIN)/sartor run examples/demo.toml --out runs/demo
 	@echo "The report is runs/demo/report.html"
 

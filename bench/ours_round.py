@@ -6,9 +6,12 @@ import argparse
 from dataclasses import dataclass
 from importlib.metadata import version
 
+import jax
 import numpy as np
 
 import common
+import sartor
+from sartor.engine import run_rounds as run_chunks
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,30 @@ def run_rounds(images: np.ndarray, labels: np.ndarray, workload: common.Workload
         labels: int32 [clients, examples].
         workload: sizes and counts of the run.
     """
-    raise NotImplementedError("TODO: fill in once the engine and FedAvg are there")
+    clients = {
+        f"client-{k}": {"x": x, "y": y} for k, (x, y) in enumerate(zip(images, labels, strict=True))
+    }
+    data, model = sartor.data.from_dict(clients), sartor.models.cnn()
+    algorithm = sartor.FedAvg(
+        rounds=workload.warmup + workload.rounds,
+        cohort=workload.clients,
+        batch=workload.batch,
+        learning_rate=common.CLIENT_STEP_SIZE,
+        server_learning_rate=common.SERVER_STEP_SIZE,
+        server_momentum=common.SERVER_MOMENTUM,
+    )
+    start = algorithm.init(model, jax.random.key(0))
+    chunks = list(run_chunks(algorithm, model, data, start, seed=0, engine=sartor.Engine()))
+    timed = [c for c in chunks if c.start >= workload.warmup]
+    losses = [float(c.metrics["loss"].mean()) for c in chunks]
+    end = chunks[-1].state.params
+    squares = jax.tree.map(lambda a, b: float(((a - b) ** 2).sum()), end, start.params)
+    return Result(
+        seconds=[c.seconds / (c.stop - c.start) for c in timed for _ in range(c.stop - c.start)],
+        parameters=sartor.models.count_parameters(end),
+        loss=(losses[0], losses[-1]),
+        moved=float(np.sqrt(sum(jax.tree.leaves(squares)))),
+    )
 
 
 def main() -> None:

@@ -10,8 +10,13 @@ import json
 import sys
 from importlib.metadata import version
 
+import jax
+import numpy as np
+
 import common
+import sartor
 from contest import Contestant, compete, table
+from sartor.engine import run_rounds
 
 POPULATIONS = (1_000, 100_000)
 
@@ -22,7 +27,16 @@ def measure(population: int, cohort: int, rounds: int, warmup: int) -> list[floa
     A round is all that a user waits for: drawing the cohort, packing, training, the server's
     step, until the new parameters are ready. Making the data beforehand is not part of it.
     """
-    raise NotImplementedError("TODO: fill in once the engine and FedAvg are there")
+    examples = 20
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((population * examples, 20), dtype=np.float32)
+    y = draw.integers(0, 5, population * examples)
+    data = sartor.data.from_arrays(x, y, np.repeat(np.arange(population), examples))
+    model = sartor.models.logistic(features=20, classes=5)
+    algorithm = sartor.FedAvg(rounds=warmup + rounds, cohort=cohort)
+    start = algorithm.init(model, jax.random.key(0))
+    chunks = list(run_rounds(algorithm, model, data, start, seed=0, engine=sartor.Engine()))
+    return [c.seconds / (c.stop - c.start) for c in chunks if c.start >= warmup]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +64,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--population", type=common.positive, required=True)
     parser.add_argument("--cohort", type=common.positive, default=20)
-    parser.add_argument("--rounds", type=common.positive, default=20)
-    parser.add_argument("--warmup", type=common.positive, default=3)
+    parser.add_argument("--rounds", type=common.positive, default=2000)
+    parser.add_argument("--warmup", type=common.positive, default=400)
     options = parser.parse_args()
     line = {
         "name": f"{options.population} clients",

@@ -13,8 +13,7 @@ from sartor.evaluation import Scores, compare
 from sartor.models import Model
 from sartor.personal import Finetune, Local, PersonalModels, load
 from sartor.runs import run
-
-__version__ = "0.1.0"
+from sartor.version import __version__
 
 __all__ = [
     "CentralModel",
@@ -28,6 +27,7 @@ __all__ = [
     "PersonalModels",
     "SartorError",
     "Scores",
+    "__version__",
     "compare",
     "data",
     "evaluation",

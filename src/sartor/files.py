@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def load_tree(path: Path, like: Tree, index: int | None = None) -> Tree:
-    """Read a tree of the same structure as ``like``; with ``index``, one entry of stacked arrays."""
+    """Read a tree of the structure of ``like``; with ``index``, one entry of stacked arrays."""
     shapes = flatten(like)
     leaves: dict[str, npt.NDArray[Any]] = {}
     with _opened(path) as file:
@@ -103,23 +103,28 @@ def load_tree(path: Path, like: Tree, index: int | None = None) -> Tree:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, kind: str) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], ours: Callable[[Path], bool]) -> Iterator[Path]:
     """A new directory to fill, which takes the place of ``path`` when the block ends well.
 
-    What is at ``path`` before must be nothing, an empty directory, or a directory of the same
-    kind, told by ``"format"`` in its ``manifest.json``.
+    What is there before must be an empty directory, or one that ``ours`` says may go.
     """
-    path = path.expanduser().absolute()
-    if path.exists() and not _is_kind(path, kind):
-        raise FileError(f"{path} exists and is not a {kind} directory; choose another directory")
+    path = Path(path).expanduser().resolve()
+    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or ours(path))):
+        raise FileError(
+            f"{path} exists and was not (only) written by Sartor; it is left untouched, choose "
+            "another directory or remove it"
+        )
     token = f"{os.getpid()}-{secrets.token_hex(4)}"
     new, old = (path.with_name(f".{path.name}-{token}.{end}") for end in ("new", "old"))
     try:
         new.mkdir(parents=True)
         yield new
+        for file in (*new.iterdir(), new):
+            _flush(file)
         if path.exists():
             path.rename(old)
         new.rename(path)
+        _flush(path.parent)
     except OSError as error:
         if old.exists() and not path.exists():
             old.rename(path)
@@ -135,16 +140,12 @@ def replacing(path: Path, kind: str) -> Iterator[Path]:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _is_kind(path: Path, kind: str) -> bool:
-    if not path.is_dir():
-        return False
-    if not any(path.iterdir()):
-        return True
-    manifest = path / "manifest.json"
-    if not manifest.is_file():
-        return False
-    found = read_json(manifest)
-    return isinstance(found, dict) and found.get("format") == kind
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -54,7 +54,9 @@ def mix(*words: int | str | npt.ArrayLike) -> Words:
                 word = stable_hash(word)
             if isinstance(word, int):
                 word = word % 2**64  # negative seeds are as good as others
-            state = _finalise((state + _GOLDEN) ^ _finalise(np.asarray(word).astype(np.uint64) + _GOLDEN))
+            state = _finalise(
+                (state + _GOLDEN) ^ _finalise(np.asarray(word).astype(np.uint64) + _GOLDEN)
+            )
     return state
 
 

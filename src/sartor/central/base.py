@@ -20,7 +20,7 @@ from sartor.engine import Chunk, Cohort, Engine, Optimizer, check, run_rounds
 from sartor.engine.scoring import Scored, positions, score_shared
 from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun
 from sartor.evaluation import Scores
-from sartor.files import save_tree, write_json
+from sartor.files import read_json, replacing, save_tree, write_json
 from sartor.interrupts import Interrupts
 from sartor.models import Model, Params
 from sartor.progress import Bar
@@ -105,7 +105,7 @@ class Central(abc.ABC):
         check(model, data)
         if not data.seen.any():
             raise DataError("no client is seen, so there is nothing to train on; lower `unseen`")
-        state = self.init(model, jax.random.wrap_key_data(key_data(mix(seed, "init"))))
+        state = self.init(model, jax.random.wrap_key_data(jnp.asarray(key_data(mix(seed, "init")))))
         keeper, start = None, 0
         losses = np.zeros(0, np.float32)
         if checkpoint is not None:
@@ -133,11 +133,15 @@ class Central(abc.ABC):
                 if interrupts.requested and chunk.stop < self.rounds:
                     if keeper is None:
                         raise KeyboardInterrupt
-                    raise InterruptedRun(f"{name} stopped after round {chunk.stop} of {self.rounds}")
+                    raise InterruptedRun(
+                        f"{name} stopped after round {chunk.stop} of {self.rounds}"
+                    )
         hypotheses = jax.tree.map(np.asarray, self.hypotheses(state))
         return CentralModel(model, hypotheses, describe(self), losses, data.label_names, engine)
 
-    def _identity(self, model: Model, data: ClientData, seed: int, engine: Engine) -> dict[str, Any]:
+    def _identity(
+        self, model: Model, data: ClientData, seed: int, engine: Engine
+    ) -> dict[str, Any]:
         algorithm = describe(self)
         del algorithm["rounds"]  # more rounds may be added to a run
         shape = jax.eval_shape(model.init, jax.random.key(0))
@@ -209,7 +213,7 @@ class CentralModel:
         )
         sizes = data.sizes("train")
         sums = np.add.reduceat(scored.loss, np.cumsum(sizes) - sizes, axis=1)
-        return sums.argmin(axis=0)
+        return np.asarray(sums.argmin(axis=0))
 
     def evaluate(self, data: ClientData, *, part: str = "test") -> Scores:
         """Score every client's test part: one row per client."""
@@ -242,9 +246,9 @@ class CentralModel:
 
     def save(self, directory: str | Path) -> None:
         """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it."""
-        path = Path(directory)
-        save_tree(path / "central.safetensors", self.hypotheses, {})
-        write_json(path / "manifest.json", self.manifest("central"))
+        with replacing(directory, is_models) as folder:
+            save_tree(folder / "central.safetensors", self.hypotheses, {})
+            write_json(folder / "manifest.json", self.manifest("central"))
 
     def manifest(self, kind: str) -> dict[str, Any]:
         """What a directory of saved models says about itself."""
@@ -257,6 +261,15 @@ class CentralModel:
             "q": self.q,
             "label_names": self.label_names,
         }
+
+
+def is_models(path: Path) -> bool:
+    """Whether a directory holds models saved by Sartor."""
+    manifest = path / "manifest.json"
+    if not manifest.is_file():
+        return False
+    found = read_json(manifest)
+    return isinstance(found, dict) and found.get("format") == FORMAT
 
 
 def scored_clients(data: ClientData, part: str) -> npt.NDArray[np.int64]:
@@ -312,7 +325,7 @@ def decode(
     if model.kind == "regression":
         return prediction
     labels = prediction.argmax(axis=-1)
-    return labels if label_names is None else np.asarray(label_names)[labels]
+    return np.asarray(labels if label_names is None else np.asarray(label_names)[labels])
 
 
 def describe(algorithm: Any) -> dict[str, Any]:
@@ -344,7 +357,7 @@ def check_numbers(algorithm: Any, *, at_least_one: tuple[str, ...]) -> None:
         value = getattr(algorithm, field.name)
         if field.name.endswith("learning_rate") and not (0 < value < float("inf")):
             raise ConfigError(
-                f"{type(algorithm).__name__}: {field.name} must be a positive number (got {value!r})"
+                f"{type(algorithm).__name__}: {field.name} must be positive (got {value!r})"
             )
         if field.name.endswith("optimizer") and isinstance(value, dict):
             object.__setattr__(algorithm, field.name, Optimizer.of(value))

@@ -86,10 +86,13 @@ class FedAvg(Central):
 
     @property
     def _client(self) -> optax.GradientTransformation:
-        return build(self.client_optimizer, Optimizer("sgd", (("learning_rate", self.learning_rate),)))
+        return build(
+            self.client_optimizer, Optimizer("sgd", (("learning_rate", self.learning_rate),))
+        )
 
     @property
     def _server(self) -> optax.GradientTransformation:
-        momentum = self.server_momentum or None
-        options = (("learning_rate", self.server_learning_rate), ("momentum", momentum))
-        return build(self.server_optimizer, Optimizer("sgd", options[: 2 if momentum else 1]))
+        options = [("learning_rate", self.server_learning_rate)]
+        if self.server_momentum:
+            options.append(("momentum", self.server_momentum))
+        return build(self.server_optimizer, Optimizer("sgd", tuple(options)))

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from sartor.data.dataset import PARTS, ClientData, Column, assemble
-from sartor.data.store import column_file, open_store, replacing, write_store
+from sartor.data.store import column_file, open_store, replacing_store, write_store
 from sartor.errors import DataError, FileError, SartorError
 
 _WRITER = re.compile(r"(?:[0-9a-f]{16}:)?f(\d{4})_\d{2}")
@@ -39,7 +39,7 @@ def read_hdf5(path: str | os.PathLike[str], store: Path | None = None) -> Client
     scans = [_scan(file, part) for part, file in hdf5_files(Path(path))]
     if store is None:
         return _read(scans, None)
-    with replacing(store) as folder:
+    with replacing_store(store) as folder:
         write_store(_read(scans, folder), folder)
     return open_store(store)
 
@@ -134,7 +134,7 @@ def _scan(file: Path, part: str) -> _Scan:
         if kind.kind not in "biuf":
             raise DataError(
                 f"{file}, column {name!r}: text and other non-numbers are not supported; encode it "
-                "as numbers (for text: one integer for each character) and use sartor.data.from_dict"
+                "as numbers (for text: an integer for each character) and use sartor.data.from_dict"
             )
     return _Scan(file, part, sizes, columns)
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ import numpy as np
 
 from sartor.data.dataset import ClientData, Column
 from sartor.errors import DataError, FileError, SartorError
+from sartor.files import replacing
 
 _FORMAT = "sartor-data"
 _VERSION = 1
@@ -48,7 +46,7 @@ def save_store(data: ClientData, path: str | os.PathLike[str]) -> None:
     ...     open_store(folder + "/toy")
     ClientData(3 clients, 6 examples: y int64)
     """
-    with replacing(path) as folder:
+    with replacing_store(path) as folder:
         write_store(data, folder)
 
 
@@ -134,64 +132,20 @@ def _manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _replaceable(path: Path) -> bool:
-    """An empty directory, or one that holds nothing but the files of a native directory."""
-    if not path.is_dir():
-        return False
+def replacing_store(path: str | os.PathLike[str]) -> AbstractContextManager[Path]:
+    """A new directory to fill, which takes the place of a native directory at `path`."""
+    return replacing(path, _only_a_store)
+
+
+def _only_a_store(path: Path) -> bool:
+    """Whether a directory holds nothing but the files of a native directory."""
     files = set(os.listdir(path))
-    if not files:
-        return True
     try:
         columns = _manifest(path)["columns"]
     except (SartorError, KeyError):
         return False
     ours = {_MANIFEST, *(f"{name}.npy" for name in _INDEX)}
     return files <= ours | {column_file(i) for i in range(len(columns))}
-
-
-@contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary sibling directory that takes the place of `path` when the block ends well."""
-    path = Path(path).expanduser().resolve()
-    if path.exists() and not _replaceable(path):
-        raise FileError(
-            f"{path}: exists and is not (only) a dataset saved by Sartor; it is left untouched, "
-            "choose another directory or remove it"
-        )
-    token = f"{os.getpid()}-{secrets.token_hex(4)}"
-    folder, old = (path.with_name(f".{path.name}-{token}.{end}") for end in ("new", "old"))
-    try:
-        folder.mkdir(parents=True)
-        yield folder
-        for file in (*folder.iterdir(), folder):
-            _flush(file)
-        if path.exists():
-            path.rename(old)
-        try:
-            folder.rename(path)
-        except OSError:
-            if old.exists():
-                old.rename(path)
-            raise
-        _flush(path.parent)
-    except OSError as error:
-        if isinstance(error, SartorError):
-            raise
-        raise FileError(
-            f"{path}: cannot be written ({error}); free space or choose another directory"
-        ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Blocks:

@@ -19,7 +19,14 @@ import pyarrow.parquet
 
 from sartor.data.dataset import ClientData, Column, Integers, assemble, nearest
 from sartor.data.encoding import Coder, Place, as_column, is_text, refuse_missing
-from sartor.data.store import Blocks, BlocksOnDisk, column_file, open_store, replacing, write_store
+from sartor.data.store import (
+    Blocks,
+    BlocksOnDisk,
+    column_file,
+    open_store,
+    replacing_store,
+    write_store,
+)
 from sartor.errors import ConfigError, DataError, FileError, SartorError
 
 
@@ -88,7 +95,7 @@ def read_table(
         plan, batches = (_parquet if is_parquet(path) else _csv)(path, roles)
         if store is None:
             return _collect(batches, plan, Blocks())
-        with replacing(store) as folder:
+        with replacing_store(store) as folder:
             write_store(_collect(batches, plan, BlocksOnDisk(folder / column_file(0))), folder)
         return open_store(store)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

@@ -20,7 +20,7 @@ from sartor.data import ClientData
 from sartor.engine.cohort import trainer
 from sartor.engine.engine import Engine, source
 from sartor.engine.lanes import LANES, each
-from sartor.engine.schedule import Ints, Schedule, one_each, schedule, steps_of
+from sartor.engine.schedule import Ints, Room, Schedule, one_each, padded, schedule, steps_of
 from sartor.models import Model, Params, in_precision
 from sartor.randomness import key_data, mix
 from sartor.trees import Tree, flatten, unflatten
@@ -130,7 +130,8 @@ def _plan(
     plan = schedule(
         first, sizes, keys,
         batch=recipe.batch, epochs=recipe.epochs, lanes=lanes, devices=devices,
-        capacity=int(most), packing=one_each(steps_of(sizes, recipe.batch, recipe.epochs)),
+        space=Room(int(most), 1),
+        packing=one_each(steps_of(sizes, recipe.batch, recipe.epochs), devices),
     )  # fmt: skip
     return Schedule(*(a[0] for a in plan))
 
@@ -138,17 +139,6 @@ def _plan(
 def _fetch(clients: Ints, result: tuple[Tree, Tree]) -> Block:
     params, report = jax.tree.map(lambda a: np.asarray(a)[: len(clients)], result)
     return Block(clients, params, report["loss"], report["finite"])
-
-
-def padded(array: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
-    """The array with zeros at its end up to a length.
-
-    >>> padded(np.array([1, 2]), 4).tolist()
-    [1, 2, 0, 0]
-    """
-    out = np.zeros((length, *array.shape[1:]), array.dtype)
-    out[: len(array)] = array
-    return out
 
 
 @functools.lru_cache(maxsize=32)
@@ -174,8 +164,9 @@ def _trainer(model: Model, engine: Engine, recipe: Recipe, from_scratch: bool) -
 
         return each(trainer(computing, recipe.optimizer, begin, merge), plan, columns, jobs)
 
-    lanes, by_step = PartitionSpec(LANES), PartitionSpec(None, LANES)
-    return spread(run, engine, (PartitionSpec(), PartitionSpec(), Schedule(lanes, *[by_step] * 5), lanes))
+    every, lanes, by_step = PartitionSpec(), PartitionSpec(LANES), PartitionSpec(None, LANES)
+    plan: Any = [lanes] + [by_step] * 7
+    return spread(run, engine, (every, every, Schedule(*plan), lanes))
 
 
 def spread(run: Callable[..., Tree], engine: Engine, specs: tuple[Any, ...]) -> Any:
@@ -185,6 +176,4 @@ def spread(run: Callable[..., Tree], engine: Engine, specs: tuple[Any, ...]) -> 
         return jax.jit(run)
     mesh = Mesh(np.array(devices), (LANES,))
     lanes = PartitionSpec(LANES)
-    return jax.jit(
-        jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=lanes, check_vma=False)
-    )
+    return jax.jit(jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=lanes, check_vma=False))

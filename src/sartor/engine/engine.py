@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from sartor.data import ClientData
 from sartor.engine.lanes import take
+from sartor.engine.schedule import padded
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model
 
@@ -55,7 +56,7 @@ class Engine:
 
     def local_devices(self) -> list[jax.Device]:
         """The devices in use."""
-        available = jax.local_devices()
+        available: list[jax.Device] = jax.local_devices()
         wanted = self.devices or len(available)
         if wanted > len(available):
             raise ConfigError(
@@ -81,7 +82,7 @@ class Engine:
         # What keeps a device busy: on a CPU as much as its cache holds, on a GPU enough to fill
         # its multiprocessors (bench/RESULTS.md).
         on_cpu = self.local_devices()[0].platform == "cpu"
-        filling = 2**20 // lane if on_cpu else max(2**30 // lane, 12)
+        filling = 2**20 // lane if on_cpu else max(2**29 // lane, 12)
         fitting = self.budget() // 4 // lane
         if fitting < 1:
             raise ConfigError(
@@ -101,12 +102,19 @@ def lane_bytes(model: Model, data: ClientData, batch: int) -> int:
 
     params = jax.eval_shape(model.init, jax.random.key(0))
     rows = jax.ShapeDtypeStruct((batch,), jnp.int32)
-    shapes = {name: jax.ShapeDtypeStruct(c.shape, _device_dtype(c)) for name, c in data.columns.items()}
+    shapes = {
+        name: jax.ShapeDtypeStruct(c.shape, _device_dtype(c)) for name, c in data.columns.items()
+    }
     x, y = jax.eval_shape(take, shapes, rows)
     jaxpr = jax.make_jaxpr(step)(params, x, y)
     results = [v.aval for equation in jaxpr.eqns for v in equation.outvars]
     # Not every intermediate lives at once, but the carry is held several times: near enough.
-    return int(sum(getattr(a, "size", 0) * getattr(a, "dtype", np.dtype(np.int32)).itemsize for a in results))
+    return int(
+        sum(
+            getattr(a, "size", 0) * getattr(a, "dtype", np.dtype(np.int32)).itemsize
+            for a in results
+        )
+    )
 
 
 class Source(NamedTuple):
@@ -127,9 +135,8 @@ class Source(NamedTuple):
         if self.columns is not None:
             return self.columns, rows
         used, places = np.unique(rows, return_inverse=True)
-        padded = np.zeros(self.capacity, np.int64)
-        padded[: len(used)] = used
-        return gather(self.data, padded), places.reshape(rows.shape).astype(np.int32)
+        columns = gather(self.data, padded(used, self.capacity))
+        return columns, places.reshape(rows.shape).astype(np.int32)
 
 
 _RESIDENT: weakref.WeakKeyDictionary[ClientData, Columns] = weakref.WeakKeyDictionary()

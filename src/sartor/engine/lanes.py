@@ -1,4 +1,4 @@
-"""The one compiled loop: lanes step through a schedule, jobs start and end where it says.
+"""The one compiled loop: lanes step through a schedule, and take turns where it says.
 
 Two forms. ``fold`` packs many jobs into few lanes and sums what they end with (a round of
 federated averaging). ``each`` gives every lane one job and keeps what it ends with
@@ -55,37 +55,41 @@ def fold(
     """Run one round: the sum of all jobs' contributions, and each job's report.
 
     Called inside ``jit`` (and, with several devices, inside ``shard_map`` over ``LANES``) with the
-    round's slice of a schedule: arrays lead with [steps, lanes]. ``jobs`` is a pytree of arrays
-    [jobs, ...] with the jobs' keys under ``"key"``.
+    round's slice of a schedule. ``jobs`` is a pytree of arrays [jobs, ...] with the jobs' keys
+    under ``"key"``.
     """
-    lanes = plan.count.shape[1]
-    total_jobs = jax.tree.leaves(jobs)[0].shape[0]
+    lanes = plan.valid.shape[1]
+    members = jax.tree.leaves(jobs)[0].shape[0]
     start, step, end = (_over_lanes(f, lanes) for f in program)
 
-    def lane_jobs(s: jax.Array) -> Tree:
-        return jax.tree.map(lambda a: a[plan.job[s]], jobs)
+    def of(who: jax.Array) -> Tree:
+        return jax.tree.map(lambda a: a[jnp.maximum(who, 0)], jobs)
 
-    def body(s: jax.Array, state: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
+    def work(s: jax.Array, carry: Tree) -> Tree:
+        job = of(plan.job[s])
+        return _where(plan.valid[s] > 0, step(carry, _batch(plan, s, columns, job), job), carry)
+
+    def turn(n: jax.Array, state: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
         carry, total, reports = state
-        job, last = lane_jobs(s), plan.last[s]
-        carry = step(carry, _batch(plan, s, columns, job), job)
-        contribution, report = end(carry, job)
+        carry = jax.lax.fori_loop(plan.bounds[n, 0], plan.bounds[n + 1, 0], work, carry)
+        who = plan.hands_in[n]
+        contribution, report = end(carry, of(who))
         total = jax.tree.map(
-            lambda t, c: t + jnp.where(_like(last, c), c, 0).sum(axis=0), total, contribution
+            lambda t, c: t + jnp.where(_like(who >= 0, c), c, 0).sum(axis=0), total, contribution
         )
-        place = jnp.where(last, plan.job[s], total_jobs)  # jobs that go on write nowhere
+        place = jnp.where(who >= 0, who, members)  # out of bounds: dropped
         reports = jax.tree.map(lambda r, v: r.at[place].set(v, mode="drop"), reports, report)
-        # Where a job ends its lane starts the next one. Doing this here, not at the next step's
-        # beginning, lets the compiler fuse it with the update of the parameters.
-        carry = _where(last, start(lane_jobs(s + 1)), carry)
-        return carry, total, reports
+        after = plan.takes[n + 1]
+        return _where(after >= 0, start(of(after)), carry), total, reports
 
-    carry = start(lane_jobs(jnp.zeros((), jnp.int32)))
-    contribution, report = jax.eval_shape(end, carry, lane_jobs(jnp.zeros((), jnp.int32)))
+    carry = start(of(plan.takes[0]))
+    contribution, report = jax.eval_shape(end, carry, of(plan.takes[0]))
     total = jax.tree.map(lambda c: jnp.zeros(c.shape[1:], c.dtype), contribution)
-    reports = jax.tree.map(lambda r: jnp.zeros((total_jobs, *r.shape[1:]), r.dtype), report)
-    _, total, reports = jax.lax.fori_loop(0, plan.steps[0], body, (carry, total, reports))
-    return jax.lax.psum((total, reports), LANES) if devices > 1 else (total, reports)
+    reports = jax.tree.map(lambda r: jnp.zeros((members, *r.shape[1:]), r.dtype), report)
+    _, total, reports = jax.lax.fori_loop(0, plan.turns[0], turn, (carry, total, reports))
+    if devices > 1:
+        total, reports = jax.lax.psum((total, reports), LANES)
+    return total, reports
 
 
 def each(
@@ -93,23 +97,24 @@ def each(
 ) -> tuple[Tree, Tree]:
     """Run one job in each lane: what every job ends with, and its report.
 
-    Like :func:`fold`, with ``jobs`` in the order of the lanes.
+    Like :func:`fold`, with ``jobs`` in the order of the lanes and a single turn.
     """
-    lanes = plan.count.shape[1]
+    lanes = plan.valid.shape[1]
     start, step, end = (_over_lanes(f, lanes) for f in program)
 
-    def body(s: jax.Array, carry: Tree) -> Tree:
-        return _where(plan.count[s] > 0, step(carry, _batch(plan, s, columns, jobs), jobs), carry)
+    def work(s: jax.Array, carry: Tree) -> Tree:
+        return _where(plan.valid[s] > 0, step(carry, _batch(plan, s, columns, jobs), jobs), carry)
 
-    carry = jax.lax.fori_loop(0, plan.steps[0], body, start(jobs))
-    return end(carry, jobs)
+    carry = jax.lax.fori_loop(0, plan.bounds[1, 0], work, start(jobs))
+    result: tuple[Tree, Tree] = end(carry, jobs)
+    return result
 
 
 def _batch(plan: Schedule, s: jax.Array, columns: dict[str, jax.Array], job: Tree) -> Batch:
     """The batches of all lanes at step s."""
     rows = plan.rows[s]
     x, y = take(columns, rows)
-    mask = jnp.arange(rows.shape[-1]) < plan.count[s][:, None]
+    mask = jnp.arange(rows.shape[-1]) < plan.valid[s][:, None]
     # Threefry gives a lane the same bits whether it runs alone or beside others; `rbg` does not.
     keys = jax.random.wrap_key_data(job["key"], impl="threefry2x32")
     return Batch(x, y, mask, jax.vmap(jax.random.fold_in)(keys, plan.tick[s]))

@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeAlias
 
 import optax
 
@@ -39,7 +39,7 @@ class Optimizer:
         made.build()
         return made
 
-    @functools.lru_cache(maxsize=None)  # noqa: B019  (the same one each time: compiled programs are found again)
+    @functools.cache  # noqa: B019  (the same one each time: compiled programs are found again)
     def build(self) -> optax.GradientTransformation:
         """The optax transformation."""
         if self.name not in NAMES:
@@ -54,14 +54,17 @@ class Optimizer:
                 hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
                 raise ConfigError(f"optimizer {self.name!r} takes no {key!r}; {hint}")
             if not isinstance(value, int | float):
-                raise ConfigError(f"optimizer {self.name!r}: {key} must be a number (got {value!r})")
+                raise ConfigError(
+                    f"optimizer {self.name!r}: {key} must be a number (got {value!r})"
+                )
         try:
             return factory(**dict(self.options))
         except TypeError as error:
             raise ConfigError(f"optimizer {self.name!r}: {error}") from error
 
 
-Chosen = Optimizer | optax.GradientTransformation | None
+Chosen: TypeAlias = Optimizer | optax.GradientTransformation | None
+"""An optimizer by name, any of optax's, or the algorithm's own default."""
 
 
 def build(chosen: Chosen, otherwise: Optimizer) -> optax.GradientTransformation:

@@ -2,15 +2,17 @@
 
 An algorithm is what a cohort computes, and what the server does with the sum of its uploads.
 This file turns that into a run: it samples cohorts, packs them, compiles one program for all
-chunks, and plans the next chunk while the device works on the last.
+chunks, and plans the next chunk in a thread of its own while the device works.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 import jax
@@ -23,12 +25,12 @@ from sartor.data import ClientData
 from sartor.engine.cohort import Cohort, sample_cohorts
 from sartor.engine.engine import Engine, source
 from sartor.engine.lanes import LANES
-from sartor.engine.schedule import Ints, Schedule, pack, schedule, steps_of
+from sartor.engine.schedule import Ints, Room, Schedule, pack, padded, room, schedule, steps_of
 from sartor.models import Model, in_precision
 from sartor.randomness import key_data, mix
 from sartor.trees import Tree
 
-MOST_ROUNDS = 64
+MOST_ROUNDS = 256
 """Rounds that one call to the device makes room for."""
 
 CHUNK_SECONDS = 1.0
@@ -39,21 +41,29 @@ class Algorithm(Protocol):
     """What the engine needs of a central algorithm; it must be hashable."""
 
     @property
-    def rounds(self) -> int: ...
+    def rounds(self) -> int:
+        """Communication rounds."""
+
     @property
-    def cohort(self) -> int: ...
+    def cohort(self) -> int:
+        """Clients in a round."""
+
     @property
-    def epochs(self) -> int: ...
+    def epochs(self) -> int:
+        """Passes of a client over its data in a round."""
+
     @property
-    def batch(self) -> int: ...
+    def batch(self) -> int:
+        """Examples in a client's step."""
+
+    def __hash__(self) -> int:
+        """Compiled programs are found again by it."""
 
     def clients(self, state: Tree, cohort: Cohort) -> tuple[Tree, dict[str, jax.Array]]:
         """What a cohort uploads, summed; and metrics, ``loss`` and ``finite`` among them."""
-        ...
 
     def server(self, state: Tree, upload: Tree) -> Tree:
         """The next state."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,33 +103,27 @@ def run_rounds(
     """
     planner = _Planner(algorithm, model, data, seed, engine)
     run = _compiled(algorithm, model, engine, planner.most_rounds, planner.lanes)
-    if start >= algorithm.rounds:
-        return
-    per_round, first, began = CHUNK_SECONDS, True, time.perf_counter()
-    waiting: tuple[int, int, Tree, Ints, Any] | None = None
-    while waiting or start < algorithm.rounds:
-        launched = None
-        if start < algorithm.rounds:
-            wanted = max(1, int(CHUNK_SECONDS / per_round))
-            stop = min(start + min(wanted, planner.most_rounds), algorithm.rounds)
-            clients, arguments = planner.plan(range(start, stop))
+    count, per_round = 1, math.inf
+    began = time.perf_counter()
+    with ThreadPoolExecutor(max_workers=1) as host:
+
+        def ahead(begin: int) -> Future[tuple[Ints, Any]] | None:
+            rounds = range(begin, min(begin + count, algorithm.rounds))
+            return host.submit(planner.plan, rounds) if rounds else None
+
+        planned = ahead(start)
+        while planned:
+            clients, arguments = planned.result()
+            stop = start + len(clients)
+            planned = ahead(stop)
             state, metrics = run(state, np.int32(stop - start), *arguments)
-            launched = (start, stop, state, clients, metrics)
+            fetched = {name: np.asarray(values)[: stop - start] for name, values in metrics.items()}
+            seconds, began = time.perf_counter() - began, time.perf_counter()
+            yield Chunk(start, stop, state, clients, fetched, seconds)
+            # The least time of a round so far: the first chunks hold the compilation.
+            per_round = min(per_round, seconds / (stop - start))
+            count = max(1, min(int(CHUNK_SECONDS / per_round), 4 * count, planner.most_rounds))
             start = stop
-        if waiting:
-            chunk = _finish(waiting, began)
-            now = time.perf_counter()
-            if not first:  # the first chunk's time is mostly compilation
-                per_round = min(max(chunk.seconds / (chunk.stop - chunk.start), 1e-6), 2 * per_round)
-            first, began = False, now
-            yield chunk
-        waiting = launched
-
-
-def _finish(launched: tuple[int, int, Tree, Ints, Any], began: float) -> Chunk:
-    start, stop, state, clients, metrics = launched
-    host = {name: np.asarray(values)[: stop - start] for name, values in metrics.items()}
-    return Chunk(start, stop, state, clients, host, time.perf_counter() - began)
 
 
 class _Planner:
@@ -137,9 +141,8 @@ class _Planner:
         self.sizes = data.sizes("train")[self.seen]
         jobs = min(algorithm.cohort, len(self.seen))
         self.lanes = self.devices * engine.lanes_for(model, data, algorithm.batch, jobs)
-        longest, largest = self._extent()
-        self.capacity = longest
-        round_bytes = longest * self.lanes * algorithm.batch * 4
+        self.space, largest = self._extent()
+        round_bytes = self.space.steps * self.lanes * algorithm.batch * 4
         self.most_rounds = max(1, min(MOST_ROUNDS, algorithm.rounds, 2**26 // round_bytes))
         # Streamed data has to fit too: a chunk holds the examples of all its cohorts.
         streamed = source(engine, data, 0).columns is None
@@ -149,18 +152,19 @@ class _Planner:
             self.most_rounds = max(1, min(self.most_rounds, fitting))
         self.source = source(engine, data, largest * self.most_rounds)
 
-    def _extent(self) -> tuple[int, int]:
-        """Over all rounds of the run: the most steps a lane takes, the most examples a cohort has."""
-        longest, largest = 1, 1
+    def _extent(self) -> tuple[Room, int]:
+        """The most steps and turns of any round of the run, and the most examples in a cohort."""
+        steps, turns, largest = 1, 1, 1
         for begin in range(0, self.algorithm.rounds, 4096):
             rounds = range(begin, min(begin + 4096, self.algorithm.rounds))
             sizes = self.sizes[self._cohorts(rounds)]
-            packing = pack(steps_of(sizes, self.algorithm.batch, self.algorithm.epochs), self.lanes)
-            longest = max(longest, int(packing.steps.max()))
+            lengths = steps_of(sizes, self.algorithm.batch, self.algorithm.epochs)
+            needed = room(pack(lengths, self.lanes, self.devices))
+            steps, turns = max(steps, needed.steps), max(turns, needed.turns)
             largest = max(largest, int(sizes.sum(axis=1).max()))
             if self.algorithm.cohort >= len(self.seen):
                 break  # every round is the same
-        return longest, largest
+        return Room(steps, turns), largest
 
     def _cohorts(self, rounds: range) -> Ints:
         return sample_cohorts(self.seed, rounds, len(self.seen), self.algorithm.cohort)
@@ -179,18 +183,13 @@ class _Planner:
             epochs=self.algorithm.epochs,
             lanes=self.lanes,
             devices=self.devices,
-            capacity=self.capacity,
+            space=self.space,
         )
         columns, rows = self.source.load(plan.rows)
         plan = plan._replace(rows=rows)
         jobs = {"key": key_data(words), "size": sizes.astype(np.float32)}
-        plan, jobs = jax.tree.map(self._padded, (plan, jobs))
-        return clients, (columns, plan, jobs)
-
-    def _padded(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        out = np.zeros((self.most_rounds, *array.shape[1:]), array.dtype)
-        out[: len(array)] = array
-        return out
+        shaped = jax.tree.map(lambda a: padded(a, self.most_rounds), (plan, jobs))
+        return clients, (columns, *shaped)
 
 
 @functools.lru_cache(maxsize=32)
@@ -218,16 +217,15 @@ def _compiled(algorithm: Algorithm, model: Model, engine: Engine, rounds: int, l
             state, new = one(state, *at(r))
             return state, jax.tree.map(lambda m, v: m.at[r].set(v), metrics, new)
 
-        return jax.lax.fori_loop(0, count, body, (state, empty))
+        out: tuple[Tree, Tree] = jax.lax.fori_loop(0, count, body, (state, empty))
+        return out
 
     if len(devices) == 1:
         return jax.jit(many)
     mesh = Mesh(np.array(devices), (LANES,))
     everywhere, by_lane = PartitionSpec(), PartitionSpec(None, None, LANES)
-    split = Schedule(PartitionSpec(None, LANES), *[by_lane] * 5)
-    inputs = (everywhere, everywhere, everywhere, split, everywhere)
+    split: Any = [PartitionSpec(None, LANES)] + [by_lane] * 7
+    inputs = (everywhere, everywhere, everywhere, Schedule(*split), everywhere)
     # Lanes of different devices take different numbers of steps, and meet in the psum of `fold`.
-    spread = jax.shard_map(
-        many, mesh=mesh, in_specs=inputs, out_specs=everywhere, check_vma=False
-    )
+    spread = jax.shard_map(many, mesh=mesh, in_specs=inputs, out_specs=everywhere, check_vma=False)
     return jax.jit(spread)

@@ -3,14 +3,16 @@
 A *job* is one client's work in one pass (later a (client, λ) or a (client, cluster)); it takes a
 number of steps, each a batch. Padding all clients to the longest would waste half the work on
 real data, so jobs are packed into L lanes like continuous batching: longest first, each to the
-lane that is free the earliest. A schedule says for every round, step and lane which rows to read,
-which job that is, and whether the job ends there. All rounds of a run share one shape, so one
-compiled program runs them all; how many steps a round really takes is a number, not a shape.
+lane that is free the earliest. Lanes hand in finished jobs and take new ones together, at *turns*:
+handing in moves whole models through memory, so there should be few of them, and a lane that has
+time to spare waits for the others. A schedule says for every round, step and lane which rows to
+read and whose they are, and what happens at every turn. All rounds of a run share one shape, so
+one compiled program runs them all; how many steps a round really takes is a number, not a shape.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,81 +20,142 @@ import numpy.typing as npt
 from sartor.randomness import Words, mix, shuffles
 
 Ints = npt.NDArray[np.int64]
+Narrow = npt.NDArray[np.int32]
+NOBODY = -1
+"""No job: the lane idles, or hands in nothing."""
 
 
 class Packing(NamedTuple):
     """Where the jobs of each round go.
 
     Attributes:
-        lane: lane of each job, [rounds, jobs].
-        start: first step of each job in its lane, [rounds, jobs].
-        steps: steps that each lane is busy, [rounds, lanes].
+        lane: [rounds, jobs] lane of each job.
+        start: [rounds, jobs] first step of each job.
+        turn: [rounds, jobs] the turn at which each job is handed in.
+        turns: [rounds, devices] how many turns there are.
+        bounds: [rounds, devices, turns + 1] turn n comes after step ``bounds[n + 1]``.
     """
 
     lane: Ints
     start: Ints
-    steps: Ints
+    turn: Ints
+    turns: Ints
+    bounds: Ints
 
 
 class Schedule(NamedTuple):
     """What every lane does at every step; a pytree, so that it travels to the device as it is.
 
     Attributes:
-        steps: [rounds, devices] steps until the last lane of the device is done.
+        turns: [rounds, devices] how many turns there are.
+        bounds: [rounds, turns + 1, devices] the steps between which each turn's work lies.
+        hands_in: [rounds, turns, lanes] the job that the lane hands in then, or nobody.
+        takes: [rounds, turns + 1, lanes] the job that the lane takes before that turn's steps.
         rows: [rounds, steps, lanes, batch] rows of the data (0 where masked).
-        count: [rounds, steps, lanes] how many of these rows count; 0 in an idle lane.
-        job: [rounds, steps + 1, lanes] whose step it is; where idle, some valid job.
+        valid: [rounds, steps, lanes] how many of these rows count; 0 in an idle lane.
+        job: [rounds, steps, lanes] whose step it is; where idle, some valid job.
         tick: [rounds, steps, lanes] the number of the step inside its job.
-        last: [rounds, steps, lanes] whether the job ends with this step.
     """
 
-    steps: npt.NDArray[np.int32]
-    rows: npt.NDArray[np.int32]
-    count: npt.NDArray[np.int32]
-    job: npt.NDArray[np.int32]
-    tick: npt.NDArray[np.int32]
-    last: npt.NDArray[np.bool_]
+    turns: Narrow
+    bounds: Narrow
+    hands_in: Narrow
+    takes: Narrow
+    rows: Narrow
+    valid: Narrow
+    job: Narrow
+    tick: Narrow
 
     @property
     def busy(self) -> float:
         """The share of lane-steps that do work, between 0 and 1.
 
-        >>> keys, ones = mix(0, "doc", [[1, 2]]), np.array([[0, 5]])
-        >>> schedule(ones, np.array([[5, 3]]), keys, batch=5, epochs=1, lanes=2).busy
+        >>> keys, first = mix(0, "doc", [[1, 2]]), np.array([[0, 5]])
+        >>> schedule(first, np.array([[5, 3]]), keys, batch=5, epochs=1, lanes=2).busy
         1.0
         """
-        lanes = self.count.shape[2] // self.steps.shape[1]
-        return float((self.count > 0).sum() / (self.steps.sum() * lanes))
+        lanes = self.valid.shape[2] // self.turns.shape[1]
+        return float((self.valid > 0).sum() / (self.bounds.max(axis=1).sum() * lanes))
 
 
-def pack(steps: Ints, lanes: int) -> Packing:
+def pack(steps: Ints, lanes: int, devices: int = 1) -> Packing:
     """Pack jobs of given lengths into lanes: longest first, to the lane that is free earliest.
 
-    Vectorised over rounds; the loop runs over the jobs of one round.
+    Vectorised over rounds; the loops run over the jobs and the turns of one round.
 
-    >>> pack(np.array([[4, 1, 2, 3]]), lanes=2).steps.tolist()
-    [[5, 5]]
+    >>> packing = pack(np.array([[4, 1, 2, 3]]), lanes=2)
+    >>> packing.lane.tolist(), packing.start.tolist()
+    ([[0, 0, 1, 1]], [[0, 4, 3, 0]])
+    >>> packing.bounds.tolist()  # lane 1 hands in after step 3, lane 0 after step 4, both after 5
+    [[[0, 3, 4, 5]]]
     """
     rounds, jobs = steps.shape
     everyone = np.arange(rounds)
     order = np.argsort(-steps, axis=1, kind="stable")
     busy = np.zeros((rounds, lanes), np.int64)
-    lane = np.zeros((rounds, jobs), np.int64)
-    start = np.zeros((rounds, jobs), np.int64)
+    held = np.zeros((rounds, lanes), np.int64)  # jobs in each lane so far
+    lane, rank = np.zeros((2, rounds, jobs), np.int64)
     for place in range(jobs):
         job = order[:, place]
         free = busy.argmin(axis=1)
         lane[everyone, job] = free
-        start[everyone, job] = busy[everyone, free]
+        rank[everyone, job] = held[everyone, free]
+        held[everyone, free] += 1
         busy[everyone, free] += steps[everyone, job]
-    return Packing(lane, start, busy)
+    return _turns(steps, lane, rank, busy, held, devices)
 
 
-def one_each(steps: Ints) -> Packing:
+def _turns(steps: Ints, lane: Ints, rank: Ints, busy: Ints, held: Ints, devices: int) -> Packing:
+    """Choose the turns: as few as possible without making the longest lane of a device longer.
+
+    A lane that ends a job at step e and has s steps to spare may hand it in anywhere in e … e + s;
+    taking the earliest deadline again and again stabs all these intervals with the fewest points.
+    """
+    rounds, lanes = busy.shape
+    everyone = np.arange(rounds)[:, None]
+    length = np.zeros((rounds, lanes, int(held.max()) + 1), np.int64)
+    length[everyone, lane, rank] = steps
+    starts, turned = np.zeros((2, *length.shape), np.int64)
+
+    def by_device(a: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return a.reshape(rounds, devices, lanes // devices)
+
+    longest = by_device(busy).max(axis=2)
+    spare = np.repeat(longest, lanes // devices, axis=1) - busy
+    current = np.zeros((rounds, lanes), np.int64)
+    end = length[:, :, 0].copy()
+    bounds, turns = [np.zeros((rounds, devices), np.int64)], np.ones((rounds, devices), np.int64)
+    everything = np.arange(lanes)
+    while (more := current + 1 < held).any():
+        deadline = np.where(more, end + spare, np.iinfo(np.int64).max)
+        now = by_device(deadline).min(axis=2)
+        going = now < np.iinfo(np.int64).max
+        turns += going
+        bounds.append(np.where(going, now, longest))
+        at = np.repeat(now, lanes // devices, axis=1)
+        switch = more & (end <= at)
+        turned[everyone, everything, current] = np.where(switch, len(bounds) - 2, 0)
+        spare = np.where(switch, spare - (at - end), spare)
+        current = current + switch
+        here = (everyone, everything, current)
+        starts[here] = np.where(switch, at, starts[here])
+        end = np.where(switch, at + length[here], end)
+    last = np.repeat(turns - 1, lanes // devices, axis=1)
+    turned[everyone, everything, np.maximum(held - 1, 0)] = last
+    bounds.append(longest)
+    return Packing(
+        lane, starts[everyone, lane, rank], turned[everyone, lane, rank], turns, np.stack(bounds, 2)
+    )
+
+
+def one_each(steps: Ints, devices: int = 1) -> Packing:
     """One job for each lane, all starting at once."""
     rounds, jobs = steps.shape
     lane = np.broadcast_to(np.arange(jobs), (rounds, jobs))
-    return Packing(lane, np.zeros_like(steps), steps)
+    longest = steps.reshape(rounds, devices, -1).max(axis=2)
+    bounds = np.stack([np.zeros_like(longest), longest], axis=2)
+    nothing = np.zeros_like(steps)
+    return Packing(lane, nothing, nothing, np.ones_like(longest), bounds)
 
 
 def steps_of(sizes: Ints, batch: int, epochs: int) -> Ints:
@@ -104,6 +167,18 @@ def steps_of(sizes: Ints, batch: int, epochs: int) -> Ints:
     return -(-sizes // batch) * epochs
 
 
+class Room(NamedTuple):
+    """How many steps and turns a schedule has room for: the most that any round of a run needs."""
+
+    steps: int
+    turns: int
+
+
+def room(packing: Packing) -> Room:
+    """What a packing needs."""
+    return Room(int(packing.bounds.max()), int(packing.turns.max()))
+
+
 def schedule(
     first: Ints,
     sizes: Ints,
@@ -113,9 +188,8 @@ def schedule(
     epochs: int,
     lanes: int,
     devices: int = 1,
-    capacity: int | None = None,
+    space: Room | None = None,
     packing: Packing | None = None,
-    shuffle: bool = True,
 ) -> Schedule:
     """Fill a packing with batches of examples.
 
@@ -127,9 +201,8 @@ def schedule(
         epochs: passes over the examples, each in an order of its own.
         lanes: lanes on all devices together.
         devices: devices the lanes are spread over; must divide ``lanes``.
-        capacity: steps to make room for; as many as needed if not given.
+        space: steps and turns to make room for; as many as needed if not given.
         packing: where the jobs go; packed here if not given.
-        shuffle: whether each epoch's order is random.
 
     Returns:
         The schedule; its ``rows`` are positions ``first + place``.
@@ -137,45 +210,60 @@ def schedule(
     rounds, jobs = sizes.shape
     per_epoch = -(-sizes // batch)
     steps = per_epoch * epochs
-    packing = packing or pack(steps, lanes)
-    capacity = capacity or int(packing.steps.max())
-    shape = (rounds, capacity, lanes)
+    packing = packing or pack(steps, lanes, devices)
+    space = space or room(packing)
+    grid = (rounds, max(space.steps, 1), lanes)
+    flat_sizes, flat_steps, flat_per_epoch, start, lane, turn = (
+        a.reshape(-1) for a in (sizes, steps, per_epoch, packing.start, packing.lane, packing.turn)
+    )
+    number = np.arange(rounds * jobs)
+    round_, member = number // jobs, (number % jobs).astype(np.int32)
 
-    def flat(a: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        return a.reshape(rounds * jobs)
-
-    round_, start, lane = np.arange(rounds * jobs) // jobs, flat(packing.start), flat(packing.lane)
+    # One entry for every job. Turn n takes a job whose start is that turn's first step.
+    works = flat_steps > 0
+    hands_in = np.full((rounds, space.turns, lanes), NOBODY, np.int32)
+    takes = np.full((rounds, space.turns + 1, lanes), NOBODY, np.int32)
+    hands_in[round_[works], turn[works], lane[works]] = member[works]
+    before = packing.bounds[round_, lane // (lanes // devices)] < start[:, None]
+    takes[round_[works], before.sum(axis=1)[works], lane[works]] = member[works]
 
     # One entry for every step of every job.
-    owner, tick = _ragged(flat(steps))
+    owner, tick = _ragged(flat_steps)
     at = (round_[owner], start[owner] + tick, lane[owner])
-    count = np.zeros(shape, np.int32)
-    left = flat(sizes)[owner] - (tick % flat(per_epoch)[owner]) * batch
-    count[at] = np.minimum(left, batch)
-    job = np.zeros((rounds, capacity + 1, lanes), np.int32)
-    job[at] = owner % jobs
-    ticks = np.zeros(shape, np.int32)
+    count, job, ticks = np.zeros((3, *grid), np.int32)
+    count[at] = np.minimum(flat_sizes[owner] - (tick % flat_per_epoch[owner]) * batch, batch)
+    job[at] = member[owner]
     ticks[at] = tick
-    last = np.zeros(shape, np.bool_)
-    last[at] = tick == flat(steps)[owner] - 1
 
     # One entry for every example of every epoch of every job.
-    epoch_sizes = np.repeat(flat(sizes), epochs)
+    epoch_sizes = np.repeat(flat_sizes, epochs)
     pass_, place = _ragged(epoch_sizes)
-    order = place
-    if shuffle:
-        epoch_keys = mix(flat(keys)[:, None], "epoch", np.arange(epochs)).reshape(-1)
-        order = shuffles(epoch_keys, epoch_sizes)
+    order = shuffles(mix(keys.reshape(-1, 1), "epoch", np.arange(epochs)).reshape(-1), epoch_sizes)
     owner, epoch = pass_ // epochs, pass_ % epochs
-    step = start[owner] + epoch * flat(per_epoch)[owner] + place // batch
-    rows = np.zeros((*shape, batch), np.int32)
-    rows[round_[owner], step, lane[owner], place % batch] = flat(first)[owner] + order
+    step = start[owner] + epoch * flat_per_epoch[owner] + place // batch
+    rows = np.zeros((*grid, batch), np.int32)
+    rows[round_[owner], step, lane[owner], place % batch] = first.reshape(-1)[owner] + order
 
-    ends = packing.steps.reshape(rounds, devices, lanes // devices).max(axis=2)
-    return Schedule(ends.astype(np.int32), rows, count, job, ticks, last)
+    bounds = np.zeros((rounds, space.turns + 1, devices), np.int32)
+    bounds[:, : packing.bounds.shape[2]] = packing.bounds[:, :, : space.turns + 1].transpose(
+        0, 2, 1
+    )
+    turns = packing.turns.astype(np.int32)
+    return Schedule(turns, bounds, hands_in, takes, rows, count, job, ticks)
 
 
-def _ragged(sizes: npt.NDArray[np.generic]) -> tuple[Ints, Ints]:
+def padded(array: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
+    """The array with zeros at its end up to a length.
+
+    >>> padded(np.array([1, 2]), 4).tolist()
+    [1, 2, 0, 0]
+    """
+    out = np.zeros((length, *array.shape[1:]), array.dtype)
+    out[: len(array)] = array
+    return out
+
+
+def _ragged(sizes: Ints) -> tuple[Ints, Ints]:
     """For ragged lists end to end: the owner of every entry, and its place in its own list."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
     starts = np.cumsum(sizes) - sizes

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from jax.sharding import PartitionSpec
 
 from sartor.data import PARTS, ClientData
-from sartor.engine.blocks import Stack, padded, spread
+from sartor.engine.blocks import Stack, spread
 from sartor.engine.engine import Engine, source
 from sartor.engine.lanes import LANES, take
-from sartor.engine.schedule import Ints
+from sartor.engine.schedule import Ints, padded
 from sartor.models import Model, Params, in_precision
 from sartor.trees import Tree, flatten, unflatten
 
@@ -38,7 +38,7 @@ def positions(data: ClientData, clients: Ints, part: str) -> Ints:
     sizes = data.sizes(part)[clients]
     starts = np.cumsum(sizes) - sizes
     first = data.bounds[clients, PARTS.index(part)]
-    return np.arange(sizes.sum()) + np.repeat(first - starts, sizes)
+    return np.asarray(np.arange(sizes.sum()) + np.repeat(first - starts, sizes))
 
 
 def score_shared(
@@ -68,7 +68,7 @@ def score_shared(
 def _shared(model: Model, engine: Engine) -> Any:
     model = in_precision(model, engine.precision)
 
-    def run(hypotheses: Params, columns: Any, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def run(hypotheses: Params, columns: Any, rows: jax.Array) -> tuple[jax.Array, ...]:
         def batch(places: jax.Array) -> tuple[jax.Array, jax.Array]:
             x, y = take(columns, places)
             return jax.vmap(lambda h: model.score(h, x, y))(hypotheses)
@@ -132,7 +132,12 @@ def _each(model: Model, engine: Engine) -> Any:
     model = in_precision(model, engine.precision)
 
     def run(
-        start: Params, columns: Any, rows: jax.Array, steps: jax.Array, params: Tree, cluster: jax.Array
+        start: Params,
+        columns: Any,
+        rows: jax.Array,
+        steps: jax.Array,
+        params: Tree,
+        cluster: jax.Array,
     ) -> tuple[jax.Array, jax.Array]:
         def whole(trained: Tree, k: jax.Array) -> Params:
             leaves = {name: leaf[k] for name, leaf in flatten(start).items() if name not in params}

@@ -305,7 +305,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as plain JSON values; None where one is not finite."""
-        return jsonable(dataclasses.asdict(self))  # type: ignore[no-any-return]
+        return jsonable(dataclasses.asdict(self))
 
     def __str__(self) -> str:
         verdict = "cannot be told from"

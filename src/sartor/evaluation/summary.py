@@ -104,7 +104,7 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON values; None where a number is not finite or has no meaning."""
-        return jsonable(dataclasses.asdict(self))  # type: ignore[no-any-return]
+        return jsonable(dataclasses.asdict(self))
 
     def __str__(self) -> str:
         # A group that holds everybody says nothing new.

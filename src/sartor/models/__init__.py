@@ -1,4 +1,4 @@
-"""Hypothesis classes: init, log-probabilities (or a mean), loss. Any function of the user's fits."""
+"""Hypothesis classes: init, log-probabilities (or a mean), loss. Any function of yours fits."""
 
 from sartor.models.adapters import from_equinox, from_flax, from_nnx
 from sartor.models.base import Model, Params, count_parameters, in_precision

@@ -78,8 +78,8 @@ def from_nnx(
     from flax import nnx
 
     def split(key: jax.Array) -> tuple[Any, Params, Any]:
-        graph, params, rest = nnx.split(make(nnx.Rngs(key)), nnx.Param, ...)
-        return graph, nnx.to_pure_dict(params), rest
+        parts: Any = nnx.split(make(nnx.Rngs(key)), nnx.Param, ...)
+        return parts[0], nnx.to_pure_dict(parts[1]), parts[2]
 
     graph, _, rest = split(jax.random.key(0))
     stateful = [
@@ -126,9 +126,12 @@ def from_equinox(
     import equinox as eqx
 
     example = make(jax.random.key(0))
-    if any(isinstance(leaf, eqx.nn.StateIndex) for leaf in jax.tree.leaves(
-        example, is_leaf=lambda leaf: isinstance(leaf, eqx.nn.StateIndex)
-    )):
+    if any(
+        isinstance(leaf, eqx.nn.StateIndex)
+        for leaf in jax.tree.leaves(
+            example, is_leaf=lambda leaf: isinstance(leaf, eqx.nn.StateIndex)
+        )
+    ):
         raise ConfigError(
             f"{type(example).__name__} keeps state (eqx.nn.StateIndex), which cannot be averaged "
             "over clients; replace batch norm by group or layer norm"
@@ -165,6 +168,4 @@ def _finish(
         return jax.nn.log_softmax(out.astype(jnp.float32))
 
     kind: Kind = "regression" if classes is None else "classification"
-    return Model(
-        init, apply, kind=kind, classes=classes, input_shape=shape, smoothing=smoothing
-    )
+    return Model(init, apply, kind=kind, classes=classes, input_shape=shape, smoothing=smoothing)

@@ -27,9 +27,7 @@ def categorical(symbols: int, *, smoothing: float = 0.0) -> Model:
     return _categorical(_positive("symbols", symbols), smoothing)
 
 
-def logistic(
-    features: int | Sequence[int], classes: int, *, smoothing: float = 0.0
-) -> Model:
+def logistic(features: int | Sequence[int], classes: int, *, smoothing: float = 0.0) -> Model:
     """Multinomial logistic regression; inputs of any shape are flattened.
 
     >>> model = logistic(features=20, classes=5)

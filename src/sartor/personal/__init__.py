@@ -1,9 +1,10 @@
 """Personal algorithms: a model for each client (the columns of the paper's tables)."""
 
-from sartor.personal.base import Personal, PersonalModels
+from sartor.personal.base import Personal
 from sartor.personal.finetune import Finetune
 from sartor.personal.load import load
 from sartor.personal.local import Local
+from sartor.personal.models import PersonalModels
 
 ALGORITHMS: dict[str, type[Personal]] = {"Local": Local, "Finetune": Finetune}
 """The personal algorithms by the name that configurations use."""

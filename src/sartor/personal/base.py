@@ -83,7 +83,9 @@ class Personal(abc.ABC):
         base = central if isinstance(central, CentralModel) else None
         model = base.model if base else central
         if not isinstance(model, Model):
-            raise ConfigError(f"fit takes a central model or a model (got {type(central).__name__})")
+            raise ConfigError(
+                f"fit takes a central model or a model (got {type(central).__name__})"
+            )
         engine = engine or (base.engine if base else Engine())
         check(model, data)
         recipe = self.recipe(model)

@@ -1,4 +1,4 @@
-"""Local: every client trains a model of its own from scratch, on its own data alone (section 2.2)."""
+"""Local: every client trains from scratch on its own data alone (section 2.2)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central import CentralModel
-from sartor.central.base import FORMAT, VERSION, decode, make_scores, scored_clients
+from sartor.central.base import (
+    FORMAT,
+    VERSION,
+    decode,
+    is_models,
+    make_scores,
+    scored_clients,
+)
 from sartor.data import PARTS, ClientData
 from sartor.engine import Engine, check
 from sartor.engine.schedule import Ints
@@ -71,7 +78,7 @@ class PersonalModels:
         return unflatten(shape, {**leaves, **self.bank.get(client)})
 
     def predict_proba(
-        self, client: str, x: npt.ArrayLike, *, strict: bool = False
+        self, client: str, x: npt.ArrayLike | None, *, strict: bool = False
     ) -> npt.NDArray[np.float32]:
         """Class probabilities [n, classes] under a client's own model."""
         if self.model.kind == "regression":
@@ -79,7 +86,7 @@ class PersonalModels:
         return np.exp(self._apply(client, x, strict))
 
     def predict(
-        self, client: str, x: npt.ArrayLike, *, strict: bool = False
+        self, client: str, x: npt.ArrayLike | None, *, strict: bool = False
     ) -> npt.NDArray[Any]:
         """Labels (in words, if the data had words) or means under a client's own model.
 
@@ -87,7 +94,7 @@ class PersonalModels:
         """
         return decode(self.model, self._apply(client, x, strict), self.label_names)
 
-    def _apply(self, client: str, x: npt.ArrayLike, strict: bool) -> npt.NDArray[np.float32]:
+    def _apply(self, client: str, x: npt.ArrayLike | None, strict: bool) -> npt.NDArray[np.float32]:
         params = self.params(client, strict=strict)
         inputs = None if x is None else jnp.asarray(x)
         return np.asarray(self.model.apply(params, inputs, None))
@@ -160,9 +167,7 @@ class PersonalModels:
         correct = np.concatenate([own[k].correct for k in clients])
         return Scored(loss, correct), mixed[clients]
 
-    def _mixture(
-        self, data: ClientData, part: str, count: int, seed: int
-    ) -> npt.NDArray[np.int64]:
+    def _mixture(self, data: ClientData, part: str, count: int, seed: int) -> npt.NDArray[np.int64]:
         """A sample of all seen clients' examples in a part, without replacement."""
         rows = positions(data, np.flatnonzero(data.seen), part)
         order = np.argsort(mix(seed, "mixture", np.arange(len(rows))), kind="stable")
@@ -174,7 +179,7 @@ class PersonalModels:
         if self.bank.directory is not None and path.resolve() == self.bank.directory.resolve():
             self._write_central(path)
             return
-        with replacing(path, FORMAT) as folder:
+        with replacing(path, is_models) as folder:
             self.bank.copy_to(folder)
             self._write_central(folder)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ INK = "#010203"
 
 COLOURS = ("#8a8f98", "#2a78d6", "#e0662b", "#2c9c69", "#a04fc4", "#c9a227")
 
-STYLE = {
+STYLE: Any = {
     "font.size": 10.0,
     "text.color": INK,
     "axes.edgecolor": INK,

@@ -18,10 +18,13 @@ from sartor.report.figures import clients_figure, to_png, to_svg, training_figur
 CSS = """
 :root { color-scheme: light dark; --line: #8884; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; display: block; overflow-x: auto; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+table { border-collapse: collapse; display: block; overflow-x: auto; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); }
+th, td { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 th:first-child, td:first-child { text-align: left; }
-figure { margin: 1.5rem 0; } svg { max-width: 100%; height: auto; } figcaption, .note { opacity: .75; font-size: .9em; }
+figure { margin: 1.5rem 0; }
+svg { max-width: 100%; height: auto; }
+figcaption, .note { opacity: .75; font-size: .9em; }
 pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); border-radius: .4rem; }
 @media print { body { margin: 0; max-width: none; } }
 """
@@ -30,7 +33,9 @@ pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); border-ra
 def write_report(runs: Sequence[Path], target: Path) -> None:
     """Write the page about one run, or about several."""
     sections = "".join(_section(Path(run), several=len(runs) > 1) for run in runs)
-    title = "Sartor report" if len(runs) > 1 else f"Sartor report: {html.escape(Path(runs[0]).name)}"
+    title = (
+        "Sartor report" if len(runs) > 1 else f"Sartor report: {html.escape(Path(runs[0]).name)}"
+    )
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -63,8 +68,8 @@ def _render(run: Path, results: dict[str, Any], several: bool) -> str:
         f"<p><strong>{html.escape(_headline(results))}</strong></p>",
         f"<p class='note'>{html.escape(results['data']['summary'])}</p>",
         _methods_table(methods, metric),
-        f"<figure>{to_svg(clients)}<figcaption>Every client counts once: the share of clients whose "
-        f"test {metric} is at most the value on the axis.</figcaption></figure>",
+        f"<figure>{to_svg(clients)}<figcaption>Every client counts once: the share of clients "
+        f"whose test {metric} is at most the value on the axis.</figcaption></figure>",
         _comparisons(results["comparisons"], metric),
         f"<figure>{to_svg(training_figure(results['training_loss']))}</figure>",
         _provenance(run, results),
@@ -107,7 +112,7 @@ def _methods_table(methods: dict[str, Any], metric: str) -> str:
     note = (
         "Gained and hurt: share of clients better or worse off than with the central model; with "
         "*, only where the client's own test examples show it beyond chance (5% false discovery "
-        "rate). Forgetting: rise of the loss on everybody's data. Intervals: bootstrap over clients."
+        "rate). Forgetting: rise of the loss on everybody's data. Intervals: bootstrap of clients."
     )
     return _table(head, rows) + f"<p class='note'>{note}</p>"
 
@@ -125,17 +130,17 @@ def _comparisons(comparisons: Sequence[dict[str, Any]], metric: str) -> str:
         ]
         for c in comparisons
     ]
-    return "<h3>Methods against each other</h3>" + _table(head, rows) + (
-        "<p class='note'>Positive: the first is better. p-values by sign flips over clients.</p>"
-    )
+    note = "Positive: the first is better. p-values by sign flips over clients."
+    table = _table(head, rows)
+    return f"<h3>Methods against each other</h3>{table}<p class='note'>{note}</p>"
 
 
 def _provenance(run: Path, results: dict[str, Any]) -> str:
     facts = {key: results[key] for key in ("seed", "versions", "device", "date", "wall_seconds")}
     config = (run / "config.toml").read_text() if (run / "config.toml").exists() else ""
     return (
-        "<h3>How to reproduce it</h3><p>Save the settings below as <code>config.toml</code> and call "
-        "<code>sartor run config.toml --out DIRECTORY</code>.</p>"
+        "<h3>How to reproduce it</h3><p>Save the settings below as <code>config.toml</code> and "
+        "call <code>sartor run config.toml --out DIRECTORY</code>.</p>"
         f"<pre>{html.escape(config)}</pre><pre>{html.escape(json.dumps(facts, indent=1))}</pre>"
     )
 

@@ -69,9 +69,9 @@ class Config:
             shape = data.columns["x"].shape[1:]
             arguments["features"] = shape[0] if len(shape) == 1 else shape
         for size in ("classes", "symbols"):
-            if size in accepted and size not in arguments and y.dtype.kind in "iu":
-                if "outputs" not in arguments:
-                    arguments[size] = len(data.label_names or ()) or int(y.max()) + 1
+            wanted = size in accepted and not {size, "outputs"} & set(arguments)
+            if wanted and y.dtype.kind in "iu":
+                arguments[size] = len(data.label_names or ()) or int(y.max()) + 1
         try:
             return FACTORIES[name](**arguments)
         except TypeError as error:
@@ -248,7 +248,9 @@ def to_toml(table: Mapping[str, Any]) -> str:
 
 
 def _is_section(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, list) and all(isinstance(v, dict) for v in value))
+    return isinstance(value, dict) or (
+        isinstance(value, list) and all(isinstance(v, dict) for v in value)
+    )
 
 
 def _value(value: Any) -> str:

@@ -20,11 +20,13 @@ import pyarrow.parquet as pq
 from sartor.engine import Chunk
 from sartor.errors import CheckpointError, FileError
 from sartor.evaluation import Scores, compare
+from sartor.evaluation.statistics import Metric
 from sartor.files import write_atomic, write_json
 from sartor.report import write_report
 from sartor.runs.config import Config, read_config, to_toml
+from sartor.version import __version__
 
-PACKAGES = ("sartor", "jax", "jaxlib", "optax", "numpy")
+PACKAGES = ("jax", "jaxlib", "optax", "numpy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +68,8 @@ def run(
     out = Path(out)
     _prepare(config, out, resume)
     events = Events(out / "events.jsonl")
-    began, seconds = time.perf_counter(), {}
+    began = time.perf_counter()
+    seconds: dict[str, float] = {}
 
     def clock(stage: str) -> None:
         seconds[stage] = round(time.perf_counter() - began - sum(seconds.values()), 3)
@@ -180,7 +183,7 @@ def _names(config: Config) -> list[str]:
 def _results(
     config: Config, data: Any, loss: Any, scores: list[Scores], seconds: dict[str, float]
 ) -> dict[str, Any]:
-    metric = "loss" if scores[0].accuracy is None else "accuracy"
+    metric: Metric = "loss" if scores[0].accuracy is None else "accuracy"
     pairs = [(a, b) for i, a in enumerate(scores) for b in scores[:i]]
     return {
         "experiment": "run",
@@ -189,9 +192,7 @@ def _results(
         "data": {"fingerprint": data.fingerprint, "summary": repr(data)},
         "methods": {s.method: s.summary(seed=config.seed).to_dict() for s in scores},
         "metric": metric,
-        "comparisons": [
-            compare(a, b, metric=metric, seed=config.seed).to_dict() for a, b in pairs
-        ],
+        "comparisons": [compare(a, b, metric=metric, seed=config.seed).to_dict() for a, b in pairs],
         "training_loss": [round(float(v), 6) for v in np.asarray(loss)],
         **provenance(),
         "wall_seconds": seconds,
@@ -202,7 +203,7 @@ def provenance() -> dict[str, Any]:
     """Versions, device and date: what a number needs to be believed."""
     device = jax.devices()[0]
     return {
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": {"sartor": __version__, "python": platform.python_version(), **_versions()},
         "device": {
             "platform": device.platform,
             "kind": device.device_kind,
@@ -225,7 +226,8 @@ def _versions() -> dict[str, str]:
 
 def _write_table(path: Path, scores: list[Scores]) -> None:
     tables = [
-        s.table().add_column(0, "method", pa.array([s.method] * len(s), pa.string())) for s in scores
+        s.table().add_column(0, "method", pa.array([s.method] * len(s), pa.string()))
+        for s in scores
     ]
     whole = pa.concat_tables(tables, promote_options="default")
     sink = pa.BufferOutputStream()
