@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 import sartor
 from sartor.errors import InterruptedRun, SartorError
@@ -24,7 +23,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Look at data before training on it.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-console = Console()
 
 
 def _version(show: bool) -> None:
@@ -60,8 +58,9 @@ def run_command(
     directory = out or Path("runs") / config.stem
     try:
         finished = run(settings, directory, resume=resume)
-    except InterruptedRun as stopped:
-        console.print(f"{stopped}. Everything so far is kept; go on with --resume", highlight=False)
+    except (InterruptedRun, KeyboardInterrupt) as stopped:
+        what = str(stopped) or "stopped"
+        typer.echo(f"{what}. Everything so far is kept; go on with --resume", err=True)
         raise typer.Exit(130) from stopped
     for scores in finished.scores:
         typer.echo(str(scores.summary(seed=settings.seed)))
@@ -92,20 +91,24 @@ def info_command(
 ) -> None:
     """Show clients, sizes and labels, and warn where the order of clients carries a shift."""
     opened = sartor.data.open(path, client=client, label=label, domain=domain)
-    table = Table(show_header=False, box=None)
-    for name, value in sartor.data.describe(opened).rows():
-        table.add_row(name, value)
-    console.print(table)
+    rows = sartor.data.describe(opened).rows()
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        typer.echo(f"{name:<{width}}  {value}")
+    if len(opened) < 8:
+        return  # too few to tell an order by
     shift = sartor.data.order_shift(opened)
     if shift.message:
-        console.print(f"warning: {shift.message}", style="yellow", highlight=False)
+        typer.echo(f"warning: {shift.message}", err=True)
 
 
 def main() -> None:
-    """Run the command line; errors of ours are one line, without a traceback."""
+    """Run the command line; errors and warnings are one line, without a traceback."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    warnings.filterwarnings("once", category=UserWarning, module="sartor")
     try:
         app()
-    except SartorError as error:
+    except (SartorError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
 

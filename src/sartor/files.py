@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ from safetensors.numpy import save as to_safetensors
 from sartor.errors import FileError
 from sartor.trees import Tree, flatten, unflatten
 
+UNFINISHED = re.compile(r"\..+-[0-9a-f]{8}\.(part|new|old)")
+"""Names of what is being written, next to where it will be."""
+
 
 def write_atomic(path: Path, content: bytes | str) -> None:
     """Write a file so that at any moment either the old or the whole new one is there.
@@ -31,24 +34,39 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     'whole'
     """
     data = content.encode() if isinstance(content, str) else content
-    temporary = None
+    part = _beside(path, "part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
+        with part.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        os.replace(part, path)
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         raise FileError(
             f"cannot write {path}: {error.strerror or error} ({len(data):,} bytes); what was there "
             "before is untouched; free some space or choose another directory, then resume"
         ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def sweep(directory: Path) -> None:
+    """Remove what writes that a kill cut short have left in a directory and below it.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / ".model.json-0123abcd.part").touch()
+    >>> sweep(folder)
+    >>> list(folder.iterdir())
+    []
+    """
+    for path in [p for p in directory.rglob(".*") if UNFINISHED.fullmatch(p.name)]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -59,7 +77,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read JSON, or say which file is damaged."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise FileError(f"{path} does not exist") from error
     except (OSError, ValueError) as error:
@@ -114,8 +132,7 @@ def replacing(path: str | os.PathLike[str], ours: Callable[[Path], bool]) -> Ite
             f"{path} exists and was not (only) written by Sartor; it is left untouched, choose "
             "another directory or remove it"
         )
-    token = f"{os.getpid()}-{secrets.token_hex(4)}"
-    new, old = (path.with_name(f".{path.name}-{token}.{end}") for end in ("new", "old"))
+    new, old = _beside(path, "new"), _beside(path, "old")
     try:
         new.mkdir(parents=True)
         yield new
@@ -125,19 +142,18 @@ def replacing(path: str | os.PathLike[str], ours: Callable[[Path], bool]) -> Ite
             path.rename(old)
         new.rename(path)
         _flush(path.parent)
+    except FileError:
+        raise
     except OSError as error:
-        if old.exists() and not path.exists():
-            old.rename(path)
-        if isinstance(error, FileError):
-            raise
         raise FileError(
             f"cannot write {path}: {error.strerror or error}; free some space or choose another "
             "directory"
         ) from error
     finally:
+        if old.exists() and not path.exists():
+            old.rename(path)
         shutil.rmtree(new, ignore_errors=True)
-        if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _flush(path: Path) -> None:
@@ -164,7 +180,5 @@ def _opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+def _beside(path: Path, end: str) -> Path:
+    return path.with_name(f".{path.name}-{secrets.token_hex(4)}.{end}")

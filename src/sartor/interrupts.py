@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType, TracebackType
-from typing import Self
+from typing import Any, Self
 
 
 class Interrupts:
     """Remembers a request to stop, while used in a ``with`` statement on the main thread.
+
+    A request that nobody has acted on becomes a ``KeyboardInterrupt`` when the statement ends.
+    Signals that the process was told to ignore (``nohup``, jobs in the background) stay ignored.
 
     >>> with Interrupts() as interrupts:
     ...     interrupts.requested
@@ -18,7 +21,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.requested = False
-        self._before: dict[int, object] = {}
+        self._before: dict[int, Any] = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
@@ -28,7 +31,8 @@ class Interrupts:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(
@@ -38,4 +42,6 @@ class Interrupts:
         trace: TracebackType | None,
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, handler)
+        if self.requested and kind is None:
+            raise KeyboardInterrupt

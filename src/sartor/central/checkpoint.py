@@ -36,33 +36,50 @@ class Checkpoint:
         """The round, state and losses to go on from; ``None`` where there is no checkpoint yet."""
         if not self.path.exists():
             return None
-        metadata = read_metadata(self.path)
-        try:
-            round_, identity = int(metadata["round"]), json.loads(metadata["identity"])
-        except (KeyError, ValueError) as error:
-            raise FileError(
-                f"{self.path} is not a checkpoint of Sartor; delete it or start without resuming"
-            ) from error
-        self._check(identity)
+        round_, identity = _read(self.path)
+        if identity != json.loads(json.dumps(self.identity)):
+            raise CheckpointError(
+                f"{self.path} belongs to another configuration: "
+                f"{difference(identity, self.identity)}; set it back, or start in a new directory"
+            )
         shapes = {"state": like, "loss": np.zeros(round_, np.float32)}
         tree = load_tree(self.path, shapes)
         return round_, tree["state"], tree["loss"]
 
-    def _check(self, found: dict[str, Any]) -> None:
-        ours = json.loads(json.dumps(self.identity))
-        if found == ours:
-            return
-        there, here = _leaves(found), _leaves(ours)
-        different = sorted(k for k in {*there, *here} if there.get(k) != here.get(k))
-        name = different[0]
-        raise CheckpointError(
-            f"{self.path} belongs to another configuration: {name} was {there.get(name)!r} and is "
-            f"{here.get(name)!r} now ({len(different)} differences in all); set it back, or start "
-            "in a new directory"
-        )
+
+def saved_round(path: Path) -> int:
+    """How many rounds the checkpoint in a file has behind it; 0 where there is no file."""
+    return _read(path)[0] if path.exists() else 0
+
+
+def difference(before: Any, now: Any) -> str:
+    """Where two configurations differ, in words.
+
+    >>> difference({"seed": 0, "central": {"rounds": 5}}, {"seed": 0, "central": {"rounds": 7}})
+    'central.rounds was 5 and is 7 now'
+    """
+    there, here = _leaves(before), _leaves(json.loads(json.dumps(now)))
+    names = [name for name in here | there if here.get(name) != there.get(name)]
+    if not names:
+        return "nothing"
+    name, others = names[0], len(names) - 1
+    more = f" ({others} more differ)" if others else ""
+    return f"{name} was {there.get(name)!r} and is {here.get(name)!r} now{more}"
+
+
+def _read(path: Path) -> tuple[int, dict[str, Any]]:
+    metadata = read_metadata(path)
+    try:
+        return int(metadata["round"]), dict(json.loads(metadata["identity"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(
+            f"{path} is not a checkpoint of Sartor; delete it or start without resuming"
+        ) from error
 
 
 def _leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(tree, list) and any(isinstance(entry, dict) for entry in tree):
+        tree = {str(i): entry for i, entry in enumerate(tree)}
     if not isinstance(tree, dict):
         return {prefix: tree}
     return {

@@ -16,6 +16,7 @@ import optax
 from sartor.central.base import Central
 from sartor.engine import Cohort, Optimizer
 from sartor.engine.optimizers import Chosen, build
+from sartor.errors import ConfigError
 from sartor.models import Model, Params
 
 
@@ -61,6 +62,17 @@ class FedAvg(Central):
     server_momentum: float = 0.9
     client_optimizer: Chosen = None
     server_optimizer: Chosen = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weights not in ("size", "uniform"):
+            raise ConfigError(
+                f"FedAvg: weights must be 'size' or 'uniform' (got {self.weights!r})"
+            )
+        if not 0 <= self.server_momentum < 1:
+            raise ConfigError(
+                f"FedAvg: server_momentum must be in [0, 1) (got {self.server_momentum!r})"
+            )
 
     def init(self, model: Model, key: jax.Array) -> State:
         """A random model."""

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from sartor.errors import ConfigError
 from sartor.models.base import Model, Params
+from sartor.models.layers import log_softmax
 
 Kind = Literal["classification", "regression"]
 
@@ -95,7 +96,8 @@ def from_nnx(
         return split(key)[1]
 
     def forward(params: Params, x: Any, key: jax.Array | None) -> jax.Array:
-        module = nnx.merge(graph, nnx.State(params), rest)
+        here = jax.tree.map(lambda leaf: leaf, rest)  # a copy that may be changed in this trace
+        module = nnx.merge(graph, nnx.State(params), here)
         if key is None:
             module.eval()
         else:
@@ -165,7 +167,7 @@ def _finish(
         out = forward(params, x, key)
         if classes is None:
             return out[:, 0] if out.ndim == 2 and out.shape[1] == 1 else out
-        return jax.nn.log_softmax(out.astype(jnp.float32))
+        return log_softmax(out)
 
     kind: Kind = "regression" if classes is None else "classification"
     return Model(init, apply, kind=kind, classes=classes, input_shape=shape, smoothing=smoothing)

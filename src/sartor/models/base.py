@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -98,6 +99,7 @@ class Model:
         return -jnp.take_along_axis(log_probs, y[:, None].astype(jnp.int32), axis=-1)[:, 0]
 
 
+@functools.lru_cache(maxsize=128)
 def in_precision(model: Model, precision: Literal["f32", "bf16"]) -> Model:
     """The same model computing in another precision; its parameters stay in float32.
 

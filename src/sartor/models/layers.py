@@ -30,6 +30,11 @@ def to_float(x: Any, dtype: Any = jnp.float32) -> jax.Array:
     return jnp.asarray(x).astype(dtype)
 
 
+def log_softmax(x: jax.Array) -> jax.Array:
+    """Log-probabilities of logits, in float32 at least."""
+    return jax.nn.log_softmax(x.astype(jnp.promote_types(x.dtype, jnp.float32)))
+
+
 def dense(params: Params, x: jax.Array) -> jax.Array:
     """An affine map."""
     return x @ params["w"] + params["b"]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from sartor.errors import ConfigError
 from sartor.models.base import Model, Params
-from sartor.models.layers import conv_conv_pool, dense, dropout, glorot, to_float
+from sartor.models.layers import conv_conv_pool, dense, dropout, glorot, log_softmax, to_float
 
 
 def categorical(symbols: int, *, smoothing: float = 0.0) -> Model:
@@ -128,7 +128,7 @@ def _perceptron(
         z = dense(params[names[-1]], z)
         if regression:
             return z[:, 0] if out == 1 else z
-        return jax.nn.log_softmax(z.astype(jnp.float32))
+        return log_softmax(z)
 
     features: int | tuple[int, ...] = shape[0] if len(shape) == 1 else shape
     spec: dict[str, Any] = {"name": "mlp", "features": features, "hidden": hidden}
@@ -171,7 +171,7 @@ def _cnn(classes: int, smoothing: float) -> Model:
         z = dropout(z, keep=0.75, key=key_1)
         z = jax.nn.relu(dense(params["dense_1"], z.reshape(z.shape[0], -1)))
         z = dropout(z, keep=0.5, key=key_2)
-        return jax.nn.log_softmax(dense(params["dense_2"], z).astype(jnp.float32))
+        return log_softmax(dense(params["dense_2"], z))
 
     return Model(
         init,

@@ -47,16 +47,20 @@ def clients_figure(values: Mapping[str, Values], metric: str) -> Figure:
         axes.set_xlabel(f"test {metric} of a client (dotted: mean)")
         axes.set_ylabel("share of clients")
         axes.set_ylim(0, 1)
-        axes.legend(loc="upper left" if metric == "accuracy" else "lower right")
+        legend = axes.legend(loc="upper left" if metric == "accuracy" else "lower right")
+        for text in legend.get_texts():
+            text.set_parse_math(False)  # a dollar in a name is a dollar
         return figure
 
 
-def training_figure(loss: Sequence[float]) -> Figure:
+def training_figure(loss: Sequence[float | None]) -> Figure:
     """The cohort's training loss in every round."""
     with rc_context(STYLE):
         figure = Figure(figsize=(6.4, 2.6), layout="constrained")
         axes = figure.subplots()
-        axes.plot(np.arange(1, len(loss) + 1), loss, color=COLOURS[1], linewidth=1.2)
+        axes.plot(
+            np.arange(1, len(loss) + 1), np.array(loss, float), color=COLOURS[1], linewidth=1.2
+        )
         axes.set_xlabel("round")
         axes.set_ylabel("training loss of the cohort")
         return figure

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sartor.errors import FileError
@@ -32,10 +33,9 @@ pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); border-ra
 
 def write_report(runs: Sequence[Path], target: Path) -> None:
     """Write the page about one run, or about several."""
-    sections = "".join(_section(Path(run), several=len(runs) > 1) for run in runs)
-    title = (
-        "Sartor report" if len(runs) > 1 else f"Sartor report: {html.escape(Path(runs[0]).name)}"
-    )
+    runs = [Path(run).resolve() for run in runs]
+    sections = "".join(_section(run, several=len(runs) > 1) for run in runs)
+    title = "Sartor report" if len(runs) > 1 else f"Sartor report: {html.escape(runs[0].name)}"
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -47,17 +47,22 @@ def write_report(runs: Sequence[Path], target: Path) -> None:
 def _section(run: Path, several: bool) -> str:
     results = read_json(run / "results.json")
     try:
-        return _render(run, results, several)
-    except (KeyError, TypeError, IndexError) as error:
+        table = pq.read_table(run / "per_client.parquet")
+    except (OSError, pa.ArrowException) as error:
+        raise FileError(
+            f"{run / 'per_client.parquet'} is missing or damaged ({error}); resume the run"
+        ) from error
+    try:
+        return _render(run, results, table, several)
+    except (AttributeError, KeyError, TypeError, IndexError) as error:
         raise FileError(
             f"{run / 'results.json'} is not the result of a run of this version ({error!r}); "
             "run it again"
         ) from error
 
 
-def _render(run: Path, results: dict[str, Any], several: bool) -> str:
+def _render(run: Path, results: dict[str, Any], table: pa.Table, several: bool) -> str:
     metric, methods = results["metric"], results["methods"]
-    table = pq.read_table(run / "per_client.parquet")
     names = np.array(table["method"].to_pylist())
     values = np.array(table[metric].to_pylist(), float)
     clients = clients_figure({name: values[names == name] for name in methods}, metric)
@@ -79,8 +84,12 @@ def _render(run: Path, results: dict[str, Any], several: bool) -> str:
 
 def _headline(results: dict[str, Any]) -> str:
     metric, methods = results["metric"], results["methods"]
+    means = {name: summary[metric]["mean"] for name, summary in methods.items()}
+    finite = {name: mean for name, mean in means.items() if mean is not None}
+    if not finite:
+        return f"No method has a finite mean test {metric} over clients."
     better = max if metric == "accuracy" else min
-    best = better(methods, key=lambda name: methods[name][metric]["mean"])
+    best = better(finite, key=lambda name: finite[name])
     low, high = methods[best][metric]["interval"]
     return (
         f"{best} has the best mean test {metric} over clients: "
@@ -124,9 +133,9 @@ def _comparisons(comparisons: Sequence[dict[str, Any]], metric: str) -> str:
     rows = [
         [
             f"{c['a']} against {c['b']}",
-            f"{c['difference']:+.4f}",
+            _number(c["difference"], "+"),
             f"{_number(c['interval'][0])} to {_number(c['interval'][1])}",
-            f"{c['p_value']:.4f}",
+            _number(c["p_value"]),
         ]
         for c in comparisons
     ]
@@ -137,7 +146,8 @@ def _comparisons(comparisons: Sequence[dict[str, Any]], metric: str) -> str:
 
 def _provenance(run: Path, results: dict[str, Any]) -> str:
     facts = {key: results[key] for key in ("seed", "versions", "device", "date", "wall_seconds")}
-    config = (run / "config.toml").read_text() if (run / "config.toml").exists() else ""
+    path = run / "config.toml"
+    config = path.read_text(encoding="utf-8") if path.exists() else ""
     return (
         "<h3>How to reproduce it</h3><p>Save the settings below as <code>config.toml</code> and "
         "call <code>sartor run config.toml --out DIRECTORY</code>.</p>"
@@ -159,8 +169,8 @@ def _dig(tree: Any, *path: str) -> Any:
     return tree
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+def _number(value: float | None, sign: str = "") -> str:
+    return "–" if value is None else f"{value:{sign}.4f}"
 
 
 def _share(value: float | None) -> str:

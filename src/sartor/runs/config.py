@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from sartor import central, personal
 from sartor import data as data_room
@@ -19,6 +19,7 @@ from sartor.engine import Engine
 from sartor.errors import ConfigError, FileError
 from sartor.models import FACTORIES, Model
 from sartor.personal import Personal
+from sartor.runs.values import check_table, nearest
 
 Table = dict[str, Any]
 
@@ -63,19 +64,19 @@ class Config:
         """The model, with sizes filled in from the data."""
         name = self.model["name"]
         arguments = {k: v for k, v in self.model.items() if k != "name"}
-        accepted = inspect.signature(FACTORIES[name]).parameters
-        y = data.columns["y"]
-        if "features" in accepted and "features" not in arguments and "x" in data.columns:
+        parameters = inspect.signature(FACTORIES[name]).parameters
+        if not {"classes", "symbols", "outputs"} & set(arguments):
+            arguments |= _label_sizes(data, set(parameters))
+        if "x" in data.columns and "features" in parameters:
             shape = data.columns["x"].shape[1:]
-            arguments["features"] = shape[0] if len(shape) == 1 else shape
-        for size in ("classes", "symbols"):
-            wanted = size in accepted and not {size, "outputs"} & set(arguments)
-            if wanted and y.dtype.kind in "iu":
-                arguments[size] = len(data.label_names or ()) or int(y.max()) + 1
-        try:
-            return FACTORIES[name](**arguments)
-        except TypeError as error:
-            raise ConfigError(f"model {name!r}: {error}") from error
+            arguments.setdefault("features", shape[0] if len(shape) == 1 else shape)
+        for key, parameter in parameters.items():
+            if parameter.default is parameter.empty and key not in arguments:
+                raise ConfigError(
+                    f"model {name!r} needs {key}, which {data!r} does not tell; give model.{key}, "
+                    "or choose another model"
+                )
+        return FACTORIES[name](**arguments)
 
     def to_table(self) -> Table:
         """Plain values, as they are written to ``config.toml``."""
@@ -90,7 +91,7 @@ def read_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read a configuration file; ``overrides`` are texts such as ``central.rounds=50``."""
     path = Path(path)
     try:
-        table = tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise FileError(f"there is no configuration file {path}") from error
     except (OSError, ValueError) as error:
@@ -109,54 +110,60 @@ def parse_config(table: Mapping[str, Any], relative_to: Path | None = None) -> C
         ...
     sartor.errors.ConfigError: central.round does not exist; did you mean 'rounds'?
     """
-    known = {f.name for f in dataclasses.fields(Config)}
-    _check_keys("", table, known)
     for needed in ("data", "model", "central"):
-        if not isinstance(table.get(needed), dict):
+        if needed not in table:
             raise ConfigError(f"the configuration needs a table [{needed}]")
+    sections = dict.fromkeys(("data", "split", "model", "central", "engine"), dict)
+    check_table("", table, {**sections, "personal": list, "seed": int})
     seed = table.get("seed", 0)
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise ConfigError(f"seed must be a whole number (got {seed!r})")
     split = dict(table.get("split", {}))
-    _check_keys("split", split, {"unseen", "validation", "test", "seed"})
+    check_table("split", split, _hints(ClientData.split))
     if split:
         split.setdefault("seed", seed)
-    engine = dict(table.get("engine", {}))
-    _check_keys("engine", engine, {f.name for f in dataclasses.fields(Engine)})
+    engine = table.get("engine", {})
+    check_table("engine", engine, _hints(Engine))
     model = dict(table["model"])
     _choose("model", model, FACTORIES)
-    accepted = set(inspect.signature(FACTORIES[model["name"]]).parameters)
-    _check_keys("model", model, accepted | {"name"})
-    several = table.get("personal", [])
-    if not isinstance(several, list):
-        raise ConfigError("personal must be an array of tables: write [[personal]]")
+    check_table("model", model, {"name": str, **_hints(FACTORIES[model["name"]])})
     return Config(
-        data=_data(dict(table["data"]), seed, relative_to),
+        data=_data(dict(table["data"]), seed, relative_to or Path.cwd()),
         split=split,
         model=model,
         central=_algorithm("central", table["central"], central.ALGORITHMS),
         personal=tuple(
-            _algorithm(f"personal.{i}", t, personal.ALGORITHMS) for i, t in enumerate(several)
+            _algorithm(f"personal.{i}", one, personal.ALGORITHMS)
+            for i, one in enumerate(table.get("personal", []))
         ),
         engine=Engine(**engine),
         seed=seed,
     )
 
 
-def _data(table: Table, seed: int, relative_to: Path | None) -> Table:
+def _hints(takes: Any) -> dict[str, Any]:
+    """The type hints of a function's parameters, or of the fields of a class."""
+    return {name: hint for name, hint in get_type_hints(takes).items() if name != "return"}
+
+
+def _label_sizes(data: ClientData, parameters: set[str]) -> Table:
+    """How many classes, symbols or outputs the labels call for, as far as a model takes them."""
+    y = data.columns["y"]
+    if y.dtype.kind == "f":
+        return {"outputs": int(y[0].size)} if "outputs" in parameters else {}
+    count = len(data.label_names) if data.label_names else int(y.max()) + 1
+    return {size: count for size in ("classes", "symbols") if size in parameters}
+
+
+def _data(table: Table, seed: int, relative_to: Path) -> Table:
     if ("path" in table) == ("generator" in table):
         raise ConfigError("[data] needs either path (a file or directory) or generator")
     if "generator" in table:
         _choose("data", table, GENERATORS, key="generator")
-        function: Callable[..., Any] = GENERATORS[table["generator"]]
-        table.setdefault("seed", seed)
-    else:
-        function = data_room.open
-        path = Path(table["path"]).expanduser()
-        table["path"] = str(path if relative_to is None else (relative_to / path).resolve())
-    accepted = set(inspect.signature(function).parameters)
-    _check_keys("data", table, accepted | {"path", "generator"})
-    return table
+        generator = GENERATORS[table["generator"]]
+        check_table("data", table, {"generator": str, **_hints(generator)})
+        return {**table, "seed": table.get("seed", seed)}
+    check_table("data", table, {**_hints(data_room.open), "path": str})
+    path = relative_to / os.path.expanduser(table["path"])
+    return {**table, "path": str(path.resolve())}
 
 
 def _algorithm(where: str, table: Any, algorithms: Mapping[str, Any]) -> Any:
@@ -164,45 +171,35 @@ def _algorithm(where: str, table: Any, algorithms: Mapping[str, Any]) -> Any:
         raise ConfigError(f"{where} must be a table (got {table!r})")
     _choose(where, table, algorithms)
     kind = algorithms[table["name"]]
-    arguments = {key: value for key, value in table.items() if key != "name"}
-    _check_keys(where, arguments, {f.name for f in dataclasses.fields(kind)})
+    check_table(where, table, {"name": str, **_hints(kind)})
     try:
-        return kind(**arguments)
-    except TypeError as error:
+        return kind(**{key: value for key, value in table.items() if key != "name"})
+    except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
 
 
 def _choose(where: str, table: Table, choices: Mapping[str, Any], key: str = "name") -> None:
     name = table.get(key)
-    if name not in choices:
-        near = get_close_matches(str(name), choices, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(choices)}"
+    if not isinstance(name, str) or name not in choices:
+        hint = nearest(str(name), choices, "choose one of")
         raise ConfigError(f"{where}.{key} is {name!r}; {hint}")
-
-
-def _check_keys(where: str, table: Mapping[str, Any], known: set[str]) -> None:
-    for key in table:
-        if key not in known:
-            near = get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(sorted(known))}"
-            raise ConfigError(f"{where + '.' if where else ''}{key} does not exist; {hint}")
 
 
 def _override(table: Table, text: str) -> None:
     key, sign, value = text.partition("=")
-    if not sign:
-        raise ConfigError(f"--set takes key=value, such as central.rounds=50 (got {text!r})")
     *path, last = key.strip().split(".")
+    if not sign or not all((*path, last)):
+        raise ConfigError(f"--set takes key=value, such as central.rounds=50 (got {text!r})")
     place: Any = table
     for name in path:
         if isinstance(place, list):
             place = _entry(place, name, key)
         else:
-            place = place.setdefault(name, {})
+            place = place.setdefault(name, [] if name == "personal" else {})
         if not isinstance(place, dict | list):
             raise ConfigError(f"--set {key}: {name} is a value, not a table")
     if isinstance(place, list):
-        raise ConfigError(f"--set {key}: say which entry, such as personal.0.{last}")
+        raise ConfigError(f"--set {key}: say what of which entry, such as personal.0.epochs")
     try:
         place[last] = tomllib.loads(f"value = {value}")["value"]
     except ValueError:
@@ -210,57 +207,17 @@ def _override(table: Table, text: str) -> None:
 
 
 def _entry(several: list[Any], name: str, key: str) -> Any:
-    if name.isdigit() and int(name) < len(several):
+    names = [str(entry.get("name")) if isinstance(entry, dict) else "" for entry in several]
+    if name.isdecimal() and int(name) < len(several):
         return several[int(name)]
-    for entry in several:
-        if str(entry.get("name", "")).lower() == name.lower():
-            return entry
-    names = [str(entry.get("name")) for entry in several]
-    raise ConfigError(f"--set {key}: there is no entry {name!r}; there are {names}")
+    found = [i for i, other in enumerate(names) if other.lower() == name.lower()]
+    if len(found) != 1:
+        what = f"there are {len(found)} entries" if found else "there is no entry"
+        raise ConfigError(
+            f"--set {key}: {what} {name!r} in {names}; say which by its number, counted from 0"
+        )
+    return several[found[0]]
 
 
 def _given(table: Table) -> Table:
     return {key: value for key, value in table.items() if value is not None}
-
-
-def to_toml(table: Mapping[str, Any]) -> str:
-    """Write plain values as TOML.
-
-    >>> print(to_toml({"seed": 0, "central": {"name": "FedAvg"}, "personal": [{"epochs": 5}]}))
-    seed = 0
-    <BLANKLINE>
-    [central]
-    name = "FedAvg"
-    <BLANKLINE>
-    [[personal]]
-    epochs = 5
-    <BLANKLINE>
-    """
-    lines = [f"{key} = {_value(v)}" for key, v in table.items() if not _is_section(v)]
-    for key, value in table.items():
-        if not _is_section(value) or not value:
-            continue
-        entries = value if isinstance(value, list) else [value]
-        header = f"[[{key}]]" if isinstance(value, list) else f"[{key}]"
-        for entry in entries:
-            lines += ["", header, *(f"{k} = {_value(v)}" for k, v in entry.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _is_section(value: Any) -> bool:
-    return isinstance(value, dict) or (
-        isinstance(value, list) and all(isinstance(v, dict) for v in value)
-    )
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {_value(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(v) for v in value) + "]"
-    return repr(value)

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sartor.engine import Chunk
-from sartor.errors import CheckpointError, FileError
+from sartor.central.checkpoint import difference, saved_round
+from sartor.data import ClientData
+from sartor.engine import Chunk, check
+from sartor.errors import CheckpointError, ConfigError, DataError, FileError
 from sartor.evaluation import Scores, compare
-from sartor.evaluation.statistics import Metric
-from sartor.files import write_atomic, write_json
+from sartor.evaluation.statistics import Metric, jsonable
+from sartor.files import sweep, write_atomic, write_json
+from sartor.models import Model
 from sartor.report import write_report
-from sartor.runs.config import Config, read_config, to_toml
+from sartor.runs.config import Config, parse_config, read_config
+from sartor.runs.toml import to_toml
 from sartor.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "optax", "numpy")
@@ -64,10 +69,13 @@ def run(
     Returns:
         The finished run.
     """
-    config = config if isinstance(config, Config) else read_config(config)
+    if isinstance(config, Config):  # checked like a file; and what is written can be read back
+        config = parse_config(tomllib.loads(to_toml(config.to_table())))
+    else:
+        config = read_config(config)
     out = Path(out)
-    _prepare(config, out, resume)
-    events = Events(out / "events.jsonl")
+    checkpoint = out / "checkpoint" / "central.safetensors"
+    done = _look(config, out, checkpoint, resume)
     began = time.perf_counter()
     seconds: dict[str, float] = {}
 
@@ -76,9 +84,12 @@ def run(
 
     data = config.open_data()
     model = config.make_model(data)
+    _check_work(config, model, data)
     clock("data")
-    checkpoint = out / "checkpoint" / "central.safetensors"
-    events.start(resume)
+    # Only now is anything written: what is refused above leaves no directory behind.
+    write_atomic(out / "config.toml", to_toml(config.to_table()))
+    events = Events(out / "events.jsonl")
+    events.start(done if resume else None)
     central = config.central.fit(
         model, data, seed=config.seed, engine=config.engine,
         checkpoint=checkpoint, progress=progress, on_chunk=events.rounds,
@@ -112,17 +123,22 @@ class Events:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def start(self, resume: bool) -> None:
-        """Begin, or go on; what a kill tore off the last line is dropped."""
-        lines = []
-        if resume and self.path.exists():
-            for line in self.path.read_text().splitlines():
+    def start(self, done: int | None) -> None:
+        """Begin; or go on after ``done`` rounds, and forget what the log says about later ones."""
+        kept = [] if done is None else [line for line in self._lines() if _round(line) <= done]
+        write_atomic(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        self.write("started" if done is None else "resumed")
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """The lines so far, up to one that a kill has torn."""
+        lines: list[dict[str, Any]] = []
+        if self.path.exists():
+            for text in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
-                    lines.append(json.dumps(json.loads(line)))
-                except ValueError:
+                    lines.append(dict(json.loads(text)))
+                except (TypeError, ValueError):
                     break
-        write_atomic(self.path, "".join(line + "\n" for line in lines))
-        self.write("resumed" if resume else "started")
+        return lines
 
     def rounds(self, chunk: Chunk) -> None:
         """A line for every round of a chunk."""
@@ -136,39 +152,62 @@ class Events:
     def write(self, event: str, **fields: Any) -> None:
         """Append a line."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        line = json.dumps(jsonable({"event": event, "time": now, **fields}))
         try:
-            with self.path.open("a") as file:
-                file.write(json.dumps({"event": event, "time": now, **fields}) + "\n")
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
         except OSError as error:
             raise FileError(
                 f"cannot write {self.path}: {error.strerror or error}; free some space, then resume"
             ) from error
 
 
-def _prepare(config: Config, out: Path, resume: bool) -> None:
+def _round(line: dict[str, Any]) -> int:
+    return int(line["round"]) if line.get("event") == "round" else 0
+
+
+def _look(config: Config, out: Path, checkpoint: Path, resume: bool) -> int:
+    """Whether a run can go on in a directory, without changing it; and after how many rounds."""
+    if resume and out.is_dir():
+        sweep(out)
     path = out / "config.toml"
-    if not resume:
+    if not (resume and path.exists()):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise FileError(
-                f"{out} is not empty; go on with the run in it by --resume, or choose another --out"
+            hint = (
+                "there is no run in it to resume (no config.toml)"
+                if resume
+                else "go on with the run in it by --resume"
             )
-        write_atomic(path, to_toml(config.to_table()))
-        return
-    if not path.exists():
-        if out.exists() and any(out.iterdir()):
-            raise FileError(f"there is no run in {out} to resume (no config.toml); choose another")
-        write_atomic(path, to_toml(config.to_table()))
-        return
+            raise FileError(f"{out} is not empty; {hint}, or choose another --out")
+        return 0
     before, now = read_config(path).to_table(), config.to_table()
     for table in (before, now):
         table["central"] = {k: v for k, v in table["central"].items() if k != "rounds"}
     if before != now:
-        part = next(key for key in now if before.get(key) != now[key])
         raise CheckpointError(
-            f"{path} is another configuration: [{part}] was {before.get(part)} and is {now[part]} "
-            "now; set it back, or choose another --out (only central.rounds may change)"
+            f"{path} is another configuration: {difference(before, now)}; set it back, or choose "
+            "another --out (only central.rounds may change)"
         )
-    write_atomic(path, to_toml(config.to_table()))
+    done = saved_round(checkpoint)
+    if done > config.central.rounds:
+        raise ConfigError(
+            f"central.rounds is {config.central.rounds}, but the run in {out} has {done} rounds "
+            "behind it; give at least as many, or choose another --out"
+        )
+    return done
+
+
+def _check_work(config: Config, model: Model, data: ClientData) -> None:
+    """Refuse what could only fail after hours of training."""
+    check(model, data)
+    config.engine.local_devices()
+    for algorithm in config.personal:
+        algorithm.recipe(model)
+    if not data.sizes("test").any():
+        raise DataError(
+            "no client has a test part, so there is nothing honest to measure; add test = 0.2 "
+            "under [split]"
+        )
 
 
 def _names(config: Config) -> list[str]:
@@ -181,11 +220,11 @@ def _names(config: Config) -> list[str]:
 
 
 def _results(
-    config: Config, data: Any, loss: Any, scores: list[Scores], seconds: dict[str, float]
+    config: Config, data: ClientData, loss: Any, scores: list[Scores], seconds: dict[str, float]
 ) -> dict[str, Any]:
     metric: Metric = "loss" if scores[0].accuracy is None else "accuracy"
     pairs = [(a, b) for i, a in enumerate(scores) for b in scores[:i]]
-    return {
+    results = {
         "experiment": "run",
         "config": config.to_table(),
         "seed": config.seed,
@@ -197,6 +236,7 @@ def _results(
         **provenance(),
         "wall_seconds": seconds,
     }
+    return dict(jsonable(results))
 
 
 def provenance() -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""Whether values from a configuration file are what a function or an algorithm takes."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Literal, Union, get_args, get_origin
+
+from sartor.engine import Optimizer
+from sartor.errors import ConfigError
+
+WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    dict: "a table",
+    list: "an array of tables, written [[personal]]",
+    Optimizer: 'a table such as {name = "adam", learning_rate = 0.01}',
+}
+"""Types in the words of a message."""
+
+
+def check_table(where: str, table: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+    """Refuse keys that have no type hint, and values that do not fit theirs.
+
+    >>> check_table("engine", {"lane": 4}, {"lanes": int})
+    Traceback (most recent call last):
+        ...
+    sartor.errors.ConfigError: engine.lane does not exist; did you mean 'lanes'?
+    >>> check_table("engine", {"lanes": "many"}, {"lanes": int | None})
+    Traceback (most recent call last):
+        ...
+    sartor.errors.ConfigError: engine.lanes must be a whole number (got 'many')
+    """
+    for key, value in table.items():
+        name = f"{where}.{key}" if where else key
+        if key not in hints:
+            raise ConfigError(f"{name} does not exist; {nearest(key, hints, 'there is')}")
+        if not fits(value, hints[key]):
+            raise ConfigError(f"{name} must be {_words(hints[key])} (got {value!r})")
+
+
+def nearest(name: str, names: Mapping[str, Any], otherwise: str) -> str:
+    """Which of the names was probably meant, or all of them."""
+    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"{otherwise} {', '.join(sorted(names))}"
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value may stand for a parameter with this type hint.
+
+    >>> fits(3, float), fits(True, int), fits(["a"], tuple[str, ...] | None), fits([1], list[str])
+    (True, False, True, False)
+    """
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, one) for one in arguments)
+    if origin is Literal:
+        return value in arguments
+    if hint is int or hint is float:
+        number = int if hint is int else (int, float)
+        return isinstance(value, number) and not isinstance(value, bool)
+    if hint is Optimizer:  # made from a table later on
+        return isinstance(value, dict)
+    if origin in (tuple, list, Sequence):
+        one = arguments[0]
+        return isinstance(value, list | tuple) and all(fits(v, one) for v in value)
+    kind = origin or hint
+    return isinstance(value, kind) if isinstance(kind, type) else True
+
+
+def _words(hint: Any) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        found = [_words(one) for one in arguments if one is not types.NoneType]
+        return " or ".join(words for words in found if words)
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, arguments))}"
+    if origin in (tuple, list, Sequence):
+        return f"a list, each entry {_words(arguments[0])}"
+    return WORDS.get(hint, "")

@@ -1,0 +1,156 @@
+"""Ready models against definitions and against the library's own convolution."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sartor
+from sartor.errors import ConfigError
+from sartor.models import Model, count_parameters, in_precision, layers
+
+KEY = jax.random.key(0)
+
+
+def test_the_cnn_is_the_papers_layer_table():
+    params = sartor.models.cnn().init(KEY)
+    sizes = {name: count_parameters(layer) for name, layer in params.items()}
+    assert sizes == {"conv_1": 320, "conv_2": 18_496, "dense_1": 1_179_776, "dense_2": 7_998}
+    assert count_parameters(params) == 1_206_590
+    x = jnp.zeros((2, 28, 28, 1))
+    hidden = layers.conv3x3(params["conv_1"]["w"], x)
+    assert hidden.shape == (2, 26, 26, 32)
+    hidden = layers.conv3x3(params["conv_2"]["w"], hidden)
+    assert hidden.shape == (2, 24, 24, 64)
+    assert layers.max_pool2x2(hidden).shape == (2, 12, 12, 64)
+    assert params["dense_1"]["w"].shape == (9216, 128)
+
+
+def reference_trunk(first, second, x):
+    """The same two layers by the library's convolution and window reduction."""
+    for layer in (first, second):
+        x = jax.lax.conv_general_dilated(
+            x, layer["w"], (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        x = jax.nn.relu(x + layer["b"])
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+@pytest.mark.parametrize("form", [layers._conv_conv_pool, layers._conv_conv_pool_in_blocks])
+def test_both_forms_of_the_convolutions_equal_the_reference(form):
+    params = sartor.models.cnn().init(KEY)
+    params = jax.tree.map(lambda a: a + 0.05 if a.ndim == 1 else a, params)
+    x = jax.random.uniform(jax.random.key(1), (3, 28, 28, 1))
+    cotangent = jax.random.normal(jax.random.key(2), (3, 12, 12, 64))
+
+    def value_and_gradient(f, x):
+        def total(first, second, x):
+            return (cotangent * f(first, second, x)).sum()
+
+        arguments = params["conv_1"], params["conv_2"], x
+        return f(*arguments), jax.grad(total, argnums=(0, 1, 2))(*arguments)
+
+    def check(ours, reference):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-4), ours, reference)
+
+    check(value_and_gradient(form, x), value_and_gradient(reference_trunk, x))
+    # A blank background makes many numbers equal. Which of them wins a pool may depend on the
+    # last bit, so that the gradient in x may move by a pixel; that in the weights may not.
+    blank = x.at[:, :12].set(1.0)
+    ours, reference = (value_and_gradient(f, blank) for f in (form, reference_trunk))
+    check((ours[0], ours[1][:2]), (reference[0], reference[1][:2]))
+
+
+def test_evaluation_mode_has_no_dropout_and_training_mode_has():
+    model = sartor.models.cnn()
+    params, x = model.init(KEY), jnp.ones((2, 28, 28)) / 3
+    assert jnp.array_equal(model.apply(params, x, None), model.apply(params, x, None))
+    one, two = (model.apply(params, x, jax.random.key(k)) for k in (1, 2))
+    assert not jnp.array_equal(one, two)
+
+
+@pytest.mark.parametrize("keep", [0.25, 0.5, 0.75])
+def test_dropout_keeps_the_expectation_and_the_share(keep):
+    x = jnp.ones((101, 1003))
+    dropped = layers.dropout(x, keep, KEY)
+    assert set(np.unique(dropped)) == {0.0, np.float32(1 / keep)}
+    assert abs(float(dropped.mean()) - 1) < 0.02
+
+
+def test_dropout_is_the_same_alone_and_beside_others():
+    keys = jax.random.split(KEY, 5)
+    x = jnp.ones((3, 10))
+    together = jax.vmap(lambda k: layers.dropout(x, 0.5, k))(keys)
+    alone = jnp.stack([layers.dropout(x, 0.5, k) for k in keys])
+    assert jnp.array_equal(together, alone)
+
+
+def test_smoothing_is_the_mixture_of_targets():
+    smooth, plain = (sartor.models.logistic(3, 4, smoothing=s) for s in (0.1, 0.0))
+    params, x, y = plain.init(KEY), jax.random.normal(KEY, (5, 3)), jnp.array([0, 1, 2, 3, 0])
+    target = 0.9 * jax.nn.one_hot(y, 4) + 0.1 / 4
+    expected = -(target * plain.apply(params, x, None)).sum(axis=1)
+    np.testing.assert_allclose(smooth.loss(params, x, y), expected, rtol=1e-6)
+    np.testing.assert_allclose(smooth.score(params, x, y)[0], plain.loss(params, x, y), rtol=1e-6)
+
+
+def test_density_model_has_the_loss_of_its_distribution():
+    model = sartor.models.categorical(3)
+    params = {"logits": jnp.log(jnp.array([0.5, 0.25, 0.25]))}
+    loss, _ = model.score(params, None, jnp.array([0, 2]))
+    np.testing.assert_allclose(loss, np.log([2, 4]), rtol=1e-6)
+
+
+def test_linear_regression_has_squared_loss():
+    model = sartor.models.linear(2)
+    params = {"dense_1": {"w": jnp.array([[1.0], [2.0]]), "b": jnp.array([3.0])}}
+    loss = model.loss(params, jnp.array([[1.0, 1.0]]), jnp.array([4.0]))
+    assert loss.tolist() == [4.0]
+
+
+@given(st.integers(2, 5), st.integers(1, 4), st.integers(1, 6))
+def test_probabilities_sum_to_one(classes, features, n):
+    model = sartor.models.mlp(features, (7,), classes=classes)
+    out = model.apply(model.init(KEY), jnp.ones((n, features)), None)
+    np.testing.assert_allclose(jnp.exp(out).sum(axis=1), 1, rtol=1e-5)
+
+
+def test_bytes_are_pixels():
+    model = sartor.models.logistic(2, 3)
+    params = model.init(KEY)
+    whole = model.apply(params, jnp.array([[255, 51]], jnp.uint8), None)
+    np.testing.assert_allclose(whole, model.apply(params, jnp.array([[1.0, 0.2]]), None), rtol=1e-5)
+
+
+def test_bf16_computes_near_f32_with_f32_parameters():
+    model = sartor.models.mlp(8, (16,), classes=4)
+    params, x = model.init(KEY), jax.random.normal(KEY, (6, 8))
+    low = in_precision(model, "bf16")
+    assert low is in_precision(model, "bf16")  # compiled programs are found again
+    np.testing.assert_allclose(low.apply(params, x, None), model.apply(params, x, None), atol=0.05)
+    gradient = jax.grad(lambda p: low.loss(p, x, jnp.zeros(6, int)).mean())(params)
+    assert {leaf.dtype for leaf in jax.tree.leaves(gradient)} == {jnp.dtype("float32")}
+
+
+def test_the_same_arguments_give_the_same_model():
+    assert sartor.models.logistic(3, 4) is sartor.models.logistic(3, 4)
+    assert sartor.models.logistic(3, 4) != sartor.models.logistic(3, 5)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: sartor.models.logistic(0, 3), r"features.*at least 1.*got 0"),
+        (lambda: sartor.models.categorical(2.5), r"symbols.*whole number"),
+        (lambda: sartor.models.mlp(3), r"either classes.*or outputs"),
+        (lambda: sartor.models.cnn(smoothing=1.0), r"smoothing must be in \[0, 1\)"),
+        (lambda: Model(lambda k: 0, lambda p, x, k: x), r"needs classes"),
+    ],
+)
+def test_bad_arguments(make, words):
+    with pytest.raises(ConfigError, match=words):
+        make()
