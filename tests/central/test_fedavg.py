@@ -234,9 +234,7 @@ def test_any_server_and_client_optimizer_learns(optimizer):
     data = classification(clients=8)
     plain = sartor.FedAvg(rounds=40, cohort=4, server_optimizer=optimizer)
     assert plain.fit(MODEL, data).loss[-5:].mean() < 0.7 * np.log(3)
-    client = sartor.FedAvg(
-        rounds=40, cohort=4, client_optimizer=optimizer, server_momentum=0.0
-    )
+    client = sartor.FedAvg(rounds=40, cohort=4, client_optimizer=optimizer, server_momentum=0.0)
     assert client.fit(MODEL, data).loss[-5:].mean() < 0.7 * np.log(3)
 
 

@@ -191,6 +191,9 @@ class CentralModel:
     label_names: tuple[str, ...] | None = None
     engine: Engine = dataclasses.field(default_factory=Engine)
 
+    def __repr__(self) -> str:
+        return f"CentralModel({self.algorithm['name']}, q={self.q})"
+
     @property
     def q(self) -> int:
         """How many hypotheses there are."""

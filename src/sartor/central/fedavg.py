@@ -66,9 +66,7 @@ class FedAvg(Central):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.weights not in ("size", "uniform"):
-            raise ConfigError(
-                f"FedAvg: weights must be 'size' or 'uniform' (got {self.weights!r})"
-            )
+            raise ConfigError(f"FedAvg: weights must be 'size' or 'uniform' (got {self.weights!r})")
         if not 0 <= self.server_momentum < 1:
             raise ConfigError(
                 f"FedAvg: server_momentum must be in [0, 1) (got {self.server_momentum!r})"

@@ -22,7 +22,7 @@ from sartor.engine.blocks import Stack
 from sartor.errors import FileError
 from sartor.files import load_tree, read_metadata, save_tree
 
-IN_MEMORY = 2**30
+IN_MEMORY = min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
 """Bytes of models kept in memory; a larger bank lives in files."""
 
 
@@ -40,7 +40,8 @@ class Bank:
         shapes: the leaves that every client has, by name; anything with ``shape`` and ``dtype``.
         directory: where to keep shards; ``None`` keeps them in memory, or in a temporary
             directory if they take more than ``IN_MEMORY``.
-        identity: what must be the same for shards found in ``directory`` to be used.
+        identity: the work that the shards come from. Shards of the same work that are there
+            already are used; those of other work make way. Without it all that is there is used.
         expected: how many clients there will be.
     """
 
@@ -61,12 +62,17 @@ class Bank:
         self.shards: list[Shard] = []
         self._places: dict[str, tuple[int, int]] = {}
         if directory is not None:
-            for path in sorted(directory.glob("shard-*.safetensors")):
-                metadata = read_metadata(path)
-                if "clients" not in metadata:
-                    raise FileError(f"{path} is not a shard of client models; delete it")
-                if not identity or metadata.get("identity") == identity:
-                    self._note(Shard(tuple(json.loads(metadata["clients"])), path))
+            self._find(directory)
+
+    def _find(self, directory: Path) -> None:
+        for path in sorted(directory.glob("shard-*.safetensors")):
+            metadata = read_metadata(path)
+            if "clients" not in metadata:
+                raise FileError(f"{path} is not a shard of client models; delete it")
+            if not self.identity or metadata.get("identity") == self.identity:
+                self._note(Shard(tuple(json.loads(metadata["clients"])), path))
+            else:
+                path.unlink()
 
     def __len__(self) -> int:
         return len(self._places)
@@ -83,7 +89,7 @@ class Bank:
         """Keep the models of some clients."""
         where: Stack | Path = params
         if self.directory is not None:
-            where = self.directory / f"shard-{len(self.shards):05d}.safetensors"
+            where = self.directory / self._next_name()
             save_tree(where, params, {"clients": json.dumps(ids), "identity": self.identity})
         self._note(Shard(ids, where))
 
@@ -120,6 +126,10 @@ class Bank:
         """All models, a shard at a time."""
         for shard in self.shards:
             yield shard.ids, self.stack(shard)
+
+    def _next_name(self) -> str:
+        taken = [int(s.where.stem[6:]) for s in self.shards if isinstance(s.where, Path)]
+        return f"shard-{max(taken, default=-1) + 1:05d}.safetensors"
 
     def _note(self, shard: Shard) -> None:
         for place, client in enumerate(shard.ids):

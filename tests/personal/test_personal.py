@@ -1,0 +1,275 @@
+"""Local and Finetune against plain SGD, and the clients' models from fit to file and back."""
+
+from __future__ import annotations
+
+import gc
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sartor
+from sartor.errors import ConfigError, DataError, DivergedError, FileError
+from sartor.personal import bank as bank_module
+from sartor.personal.bank import Bank
+from sartor.randomness import key_data, mix, shuffles
+from sartor.trees import flatten
+
+MODEL = sartor.models.mlp(features=3, hidden=(5,), classes=3)
+
+
+def make_clients(sizes=(30, 4, 17, 55, 1, 9, 23), test=0.25, unseen=0.3):
+    draw = np.random.default_rng(0)
+    client = np.repeat([f"client-{k}" for k in range(len(sizes))], sizes)
+    x = draw.standard_normal((len(client), 3)).astype(np.float32)
+    y = np.where(
+        np.isin(client, ["client-1", "client-3", "client-5"]), x.argmin(axis=1), x.argmax(axis=1)
+    )
+    return sartor.data.from_arrays(x, y, client).split(test=test, unseen=unseen, seed=0)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_clients()
+
+
+@pytest.fixture(scope="module")
+def central(data):
+    return sartor.FedAvg(rounds=20, cohort=4).fit(MODEL, data, seed=0)
+
+
+def plain_sgd(params, x, y, word, epochs, batch, rate):
+    """The paper's local training, one step after another."""
+    gradient = jax.jit(jax.grad(lambda p, x, y: MODEL.loss(p, x, y).mean()))
+    for epoch in range(epochs):
+        order = shuffles(mix(word, "epoch", [epoch]), np.array([len(y)]))
+        for begin in range(0, len(y), batch):
+            rows = order[begin : begin + batch]
+            step = gradient(params, x[rows], jnp.asarray(y[rows]))
+            params = jax.tree.map(lambda a, g: a - rate * g, params, step)
+    return params
+
+
+def close(a, b, tolerance=2e-6):
+    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=tolerance, rtol=0), a, b)
+
+
+def test_finetune_is_sgd_from_the_central_model(data, central):
+    algorithm = sartor.Finetune(epochs=3, batch=8, learning_rate=0.1)
+    personal = algorithm.fit(central, data, seed=7)
+    for client in data.ids:
+        own = data.client(client)
+        word = mix(7, "Finetune", data.hashes[data.position(client)])
+        expected = plain_sgd(central.params, own["x"], own["y"], word, 3, 8, 0.1)
+        close(personal.params(client), expected)
+
+
+def test_local_is_sgd_from_scratch_and_takes_nothing_from_the_central_model(data, central):
+    algorithm = sartor.Local(epochs=2, batch=8, learning_rate=0.1)
+    alone, beside = algorithm.fit(MODEL, data, seed=7), algorithm.fit(central, data, seed=7)
+    for client in data.ids:
+        own = data.client(client)
+        word = mix(7, "Local", data.hashes[data.position(client)])
+        key = jax.random.wrap_key_data(jnp.asarray(key_data(mix(word, "init"))))
+        expected = plain_sgd(MODEL.init(key), own["x"], own["y"], word, 2, 8, 0.1)
+        close(alone.params(client), expected)
+        jax.tree.map(np.testing.assert_array_equal, alone.params(client), beside.params(client))
+
+
+def test_named_layers_train_and_the_others_stay(data, central):
+    personal = sartor.Finetune(epochs=3, learning_rate=0.1, layers=("dense_2",)).fit(central, data)
+    assert set(personal.bank.shapes) == {"dense_2/w", "dense_2/b"}
+    params = personal.params("client-3")
+    jax.tree.map(np.testing.assert_array_equal, params["dense_1"], central.params["dense_1"])
+    assert not np.array_equal(params["dense_2"]["w"], central.params["dense_2"]["w"])
+    with pytest.raises(ConfigError, match=r"no layer 'dense_9'.*dense_1.*dense_2"):
+        sartor.Finetune(layers=("dense_9",)).fit(central, data)
+
+
+def test_personalizing_reads_only_the_clients_training_part(data, central):
+    algorithm = sartor.Finetune(epochs=2)
+    before = algorithm.fit(central, data, seed=0).params("client-3")
+    x = data.columns["x"].copy()
+    x[np.setdiff1d(np.arange(len(x)), data.part(data.position("client-3")))] = 1e3
+    spoiled = sartor.ClientData(
+        {**data.columns, "x": x}, data.rows, data.bounds, data.ids, data.seen
+    )
+    after = algorithm.fit(central, spoiled, seed=0).params("client-3")
+    jax.tree.map(np.testing.assert_array_equal, before, after)
+
+
+def test_evaluation_is_each_clients_own_model_on_its_own_test_part(data, central):
+    personal = sartor.Finetune(epochs=5, learning_rate=0.1).fit(central, data)
+    with pytest.warns(UserWarning, match=r"1 of 7 clients have no test examples"):
+        scores = personal.evaluate(data, mixture=20)
+    assert "client-4" not in scores.client
+    assert scores.baseline.method == "FedAvg"
+    test = np.concatenate([data.part(k, "test") for k in np.flatnonzero(data.seen)])
+    for row, client in enumerate(scores.client):
+        own = data.client(client, "test")
+        loss, correct = MODEL.score(personal.params(client), own["x"], jnp.asarray(own["y"]))
+        np.testing.assert_allclose(scores.loss[row], loss.mean(), rtol=1e-5)
+        np.testing.assert_allclose(scores.accuracy[row], correct.mean(), rtol=1e-6)
+        loss, _ = MODEL.score(central.params, own["x"], jnp.asarray(own["y"]))
+        np.testing.assert_allclose(scores.baseline.loss[row], loss.mean(), rtol=1e-5)
+    # With as many draws as there are test examples the mixture is all of them.
+    with pytest.warns(UserWarning, match="no test examples"):
+        scores = personal.evaluate(data, mixture=10_000)
+    x, y = data.columns["x"][test], jnp.asarray(data.columns["y"][test])
+    for row, client in enumerate(scores.client):
+        loss, _ = MODEL.score(personal.params(client), x, y)
+        np.testing.assert_allclose(scores.extra["mixture_loss"][row], loss.mean(), rtol=1e-5)
+    loss, _ = MODEL.score(central.params, x, y)
+    np.testing.assert_allclose(scores.extra["central_mixture_loss"], loss.mean(), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*no test examples")
+def test_save_and_load_give_the_same_predictions(data, central, tmp_path):
+    personal = sartor.Finetune(epochs=2).fit(central, data)
+    personal.save(tmp_path / "models")
+    loaded = sartor.load(tmp_path / "models")
+    x = data.client("client-3", "test")["x"]
+    for client in data.ids:
+        np.testing.assert_array_equal(
+            loaded.predict_proba(client, x), personal.predict_proba(client, x)
+        )
+    np.testing.assert_array_equal(loaded.evaluate(data).loss, personal.evaluate(data).loss)
+    np.testing.assert_array_equal(loaded.predict("stranger", x), central.predict(x))
+    with pytest.raises(DataError, match="no model for client 'stranger'"):
+        loaded.predict("stranger", x, strict=True)
+    # Saving again replaces; saving over something else does not.
+    personal.save(tmp_path / "models")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(FileError, match="left untouched"):
+        personal.save(tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_central_model_saves_and_loads(data, central, tmp_path):
+    central.save(tmp_path / "central")
+    loaded = sartor.load(tmp_path / "central")
+    x = data.columns["x"][:5]
+    np.testing.assert_array_equal(loaded.predict_proba(x), central.predict_proba(x))
+
+
+def test_words_come_back_as_words(tmp_path):
+    frame = sartor.data.from_dict(
+        {
+            "ann": ([[0.0], [1.0]] * 9, ["cat", "dog"] * 9),
+            "bob": ([[0.0], [1.0]] * 9, ["dog", "cat"] * 9),
+        }
+    )
+    model = sartor.models.logistic(features=1, classes=2)
+    central = sartor.FedAvg(rounds=5).fit(model, frame)
+    personal = sartor.Finetune(epochs=50, learning_rate=1.0).fit(central, frame)
+    personal.save(tmp_path / "models")
+    loaded = sartor.load(tmp_path / "models")
+    assert loaded.predict("ann", [[0.0], [1.0]]).tolist() == ["cat", "dog"]
+    assert loaded.predict("bob", [[0.0], [1.0]]).tolist() == ["dog", "cat"]
+
+
+def test_large_banks_live_in_files_and_clean_up(data, central, monkeypatch, tmp_path):
+    algorithm = sartor.Finetune(epochs=2)
+    engine = sartor.Engine(lanes=2)
+    small = algorithm.fit(central, data, engine=engine)
+    monkeypatch.setattr(bank_module, "IN_MEMORY", 100)
+    large = algorithm.fit(central, data, engine=engine)
+    folder = large.bank.directory
+    assert small.bank.directory is None and folder.is_dir()
+    assert len(list(folder.glob("*.safetensors"))) == 4  # 7 clients, 2 at a time
+    for client in data.ids:
+        jax.tree.map(np.testing.assert_array_equal, small.params(client), large.params(client))
+    large.save(tmp_path / "models")
+    del large
+    gc.collect()
+    assert not folder.exists()
+    assert len(sartor.load(tmp_path / "models")) == 7
+
+
+def test_finished_shards_are_not_made_again(data, central, tmp_path):
+    algorithm, engine = sartor.Finetune(epochs=2), sartor.Engine(lanes=2)
+    first = algorithm.fit(central, data, engine=engine, directory=tmp_path / "a")
+    whole = {client: first.params(client) for client in data.ids}
+    for name in ("shard-00001.safetensors", "shard-00002.safetensors"):
+        (tmp_path / "a" / name).unlink()
+    kept = (tmp_path / "a" / "shard-00000.safetensors").stat().st_mtime_ns
+    again = algorithm.fit(central, data, engine=engine, directory=tmp_path / "a")
+    assert (tmp_path / "a" / "shard-00000.safetensors").stat().st_mtime_ns == kept
+    for client in data.ids:
+        jax.tree.map(np.testing.assert_array_equal, whole[client], again.params(client))
+    # Shards of other work are not taken for ours.
+    other = sartor.Finetune(epochs=3).fit(central, data, engine=engine, directory=tmp_path / "a")
+    fresh = sartor.Finetune(epochs=3).fit(central, data, engine=engine)
+    for client in data.ids:
+        jax.tree.map(np.testing.assert_array_equal, other.params(client), fresh.params(client))
+
+
+def test_damaged_and_foreign_models_are_named(data, central, tmp_path):
+    path = tmp_path / "models"
+    sartor.Finetune(epochs=1).fit(central, data).save(path)
+    with pytest.raises(FileError, match="does not exist"):
+        sartor.load(tmp_path / "nowhere")
+    shard = path / "shard-00000.safetensors"
+    content = shard.read_bytes()
+    shard.write_bytes(content[: len(content) // 2])
+    with pytest.raises(FileError, match=r"shard-00000.*damaged"):
+        sartor.load(path).params("client-3")
+    shard.unlink()
+    with pytest.raises(FileError, match=r"should hold 7.*holds 0"):
+        sartor.load(path)
+    manifest = path / "manifest.json"
+    table = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**table, "version": 99}))
+    with pytest.raises(FileError, match="version 99"):
+        sartor.load(path)
+    manifest.write_text("{")
+    with pytest.raises(FileError, match="not readable JSON"):
+        sartor.load(path)
+    manifest.write_text("{}")
+    with pytest.raises(FileError, match="does not hold models saved by Sartor"):
+        sartor.load(path)
+    manifest.write_text(json.dumps({k: v for k, v in table.items() if k != "trained"}))
+    with pytest.raises(FileError, match="is damaged"):
+        sartor.load(path)
+
+
+def test_memory_is_that_of_a_block():
+    """The scorer and the trainer ask for lanes, never for all clients at once."""
+    data = make_clients(sizes=(20,) * 50)
+    central = sartor.FedAvg(rounds=1).fit(MODEL, data)
+    personal = sartor.Finetune(epochs=1).fit(central, data, engine=sartor.Engine(lanes=4))
+    assert max(len(shard.ids) for shard in personal.bank.shards) == 4
+
+
+def test_errors_of_use(data, central):
+    with pytest.raises(ConfigError, match=r"starts from a central model.*FedAvg"):
+        sartor.Finetune().fit(MODEL, data)
+    with pytest.raises(ConfigError, match="got int"):
+        sartor.Finetune().fit(3, data)
+    with pytest.raises(ConfigError, match=r"epochs.*at least 1"):
+        sartor.Local(epochs=0)
+    with pytest.raises(DivergedError, match=r"diverged for .* clients"):
+        sartor.Finetune(learning_rate=1e30).fit(central, data)
+    personal = sartor.Finetune(epochs=1).fit(central, data.select(data.ids[:3]))
+    with pytest.raises(DataError, match=r"4 clients have no model|3 clients have no model"):
+        personal.evaluate(data)
+    numbers = {"x": data.columns["x"], "y": data.columns["y"].astype(np.float32)}
+    floats = sartor.ClientData(numbers, data.rows, data.bounds, data.ids, data.seen)
+    regression = sartor.FedAvg(rounds=1).fit(sartor.models.linear(3), floats)
+    with pytest.raises(ConfigError, match="use predict"):
+        regression.predict_proba(data.columns["x"])
+
+
+def test_a_bank_reads_one_client_without_the_others(tmp_path):
+    shapes = flatten(jax.eval_shape(MODEL.init, jax.random.key(0)))
+    bank = Bank(shapes, tmp_path)
+    stack = {
+        n: np.random.default_rng(0).random((3, *s.shape), np.float32) for n, s in shapes.items()
+    }
+    bank.add(("a", "b", "c"), stack)
+    again = Bank(shapes, tmp_path)
+    for name, leaf in again.get("b").items():
+        np.testing.assert_array_equal(leaf, stack[name][1])
