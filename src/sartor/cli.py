@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,9 +45,11 @@ def run_command(
     config: Annotated[Path, typer.Argument(help="The configuration, a TOML file.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="The run directory. [default: runs/ and the configuration's name]"),
+        typer.Option(help="The run directory. (default: runs/ and the configuration's name)"),
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with the run in that directory.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in that directory.")
+    ] = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: central.rounds=50."),
@@ -73,7 +75,7 @@ def run_command(
 def report_command(
     runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
     out: Annotated[
-        Path | None, typer.Option(help="The page. [default: report.html in the first run]")
+        Path | None, typer.Option(help="The page. (default: report.html in the first run)")
     ] = None,
 ) -> None:
     """Build the report of a run again, or one page about several runs."""
@@ -104,10 +106,16 @@ def info_command(
 
 def main() -> None:
     """Run the command line; errors and warnings are one line, without a traceback."""
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    warnings.filterwarnings("once", category=UserWarning, module="sartor")
+    said = set()
+
+    def warn(message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in said:
+            said.add(str(message))
+            typer.echo(f"warning: {message}", err=True)
+
+    warnings.showwarning = warn
     try:
-        app()
+        app(prog_name="sartor")
     except (SartorError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)

@@ -62,11 +62,16 @@ def sweep(directory: Path) -> None:
     >>> list(folder.iterdir())
     []
     """
-    for path in [p for p in directory.rglob(".*") if UNFINISHED.fullmatch(p.name)]:
+    for path in filter(is_unfinished, list(directory.rglob(".*"))):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a name is that of something being written, or left by a kill."""
+    return UNFINISHED.fullmatch(path.name) is not None
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -176,7 +176,6 @@ def test_streamed_data_gives_the_same_bits_as_resident_data(tmp_path):
     data = classification(clients=12).split(test=0.2, seed=0)
     data.save(tmp_path / "data")
     mapped = sartor.data.open(tmp_path / "data")
-    assert isinstance(mapped.columns["x"], np.memmap) or mapped.columns["x"].base is not None
     algorithm = sartor.FedAvg(rounds=7, cohort=4)
     for resident, source in ((True, data), (False, data), (False, mapped)):
         engine = sartor.Engine(resident=resident)
@@ -221,12 +220,100 @@ def test_fitting_reads_only_training_parts_of_seen_clients():
     before = algorithm.fit(MODEL, data, seed=0).params
     used = np.concatenate([data.part(k) for k in np.flatnonzero(data.seen)])
     x = data.columns["x"].copy()
-    x[np.setdiff1d(np.arange(len(x)), used)] = 1e6  # all that must not be read
+    x[np.setdiff1d(np.arange(len(x)), used)] = np.nan  # all that must not be read
     spoiled = sartor.ClientData(
         {**data.columns, "x": x}, data.rows, data.bounds, data.ids, data.seen
     )
     after = algorithm.fit(MODEL, spoiled, seed=0).params
     jax.tree.map(np.testing.assert_array_equal, before, after)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_streams_hold_the_largest_cohort_and_the_row_that_idle_lanes_read(seed):
+    draw = np.random.default_rng(0)
+    client = np.repeat(np.arange(7), [3, 21, 21, 21, 21, 21, 21])
+    data = sartor.data.from_arrays(None, draw.integers(0, 3, len(client)), client)
+    model, engine = sartor.models.categorical(3), sartor.Engine(lanes=2, resident=False)
+    central = sartor.FedAvg(rounds=1, cohort=2).fit(model, data, seed=seed, engine=engine)
+    sartor.Finetune(epochs=1).fit(central, data, seed=seed, engine=engine)
+
+
+def test_another_seed_finds_the_compiled_program_again():
+    data = classification(clients=40)
+    algorithm, engine = sartor.FedAvg(rounds=25, cohort=5, learning_rate=0.0321), sartor.Engine()
+    for seed in range(3):
+        algorithm.fit(MODEL, data, seed=seed, engine=engine)
+    lanes = engine.lanes_for(MODEL, data, 20, 5)
+    assert engine_rounds._compiled(algorithm, MODEL, engine, 25, lanes)._cache_size() == 1
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,)])
+def test_targets_must_have_the_shape_of_predictions(shape):
+    y = np.ones((8, *shape), np.float32)
+    data = sartor.data.from_arrays(np.ones((8, 3)), y, [0, 0, 0, 0, 1, 1, 1, 1])
+    outputs = 2 if shape == (2,) else 1
+    model = sartor.models.linear(3, outputs)
+    if shape == (1,):
+        with pytest.raises(DataError, match=r"target has shape \(1,\).*predicts \(\)"):
+            sartor.FedAvg(rounds=1).fit(model, data)
+    else:
+        loss = sartor.FedAvg(rounds=200, server_momentum=0.0).fit(model, data).loss
+        assert loss[-1] < 1e-3
+
+
+def test_integers_that_would_wrap_are_refused():
+    data = sartor.data.from_dict({"a": ([[3_000_000_000]], [0]), "b": ([[1]], [1])})
+    with pytest.raises(DataError, match=r"'x' holds 3000000000.*32 bits"):
+        sartor.FedAvg().fit(sartor.models.logistic(1, 2), data)
+
+
+def test_labels_of_another_vocabulary_are_refused():
+    def words(*labels):
+        x = [[0.0], [1.0]] * 4
+        return sartor.data.from_dict({k: (x, list(labels) * 4) for k in "ab"}).split(test=0.5)
+
+    model = sartor.models.logistic(1, 2)
+    central = sartor.FedAvg(rounds=2).fit(model, words("cat", "dog"))
+    with pytest.raises(DataError, match=r"cat.*emu.*do not mean the same"):
+        central.evaluate(words("dog", "emu"))
+    with pytest.raises(DataError, match="do not mean the same"):
+        sartor.Finetune().fit(central, words("dog", "emu"))
+
+
+def test_several_input_columns_go_all_the_way(tmp_path):
+    draw = np.random.default_rng(0)
+    x = {"left": draw.random((60, 2), np.float32), "right": draw.random((60, 3), np.float32)}
+    y = (x["left"][:, 0] > x["right"][:, 0]).astype(int)
+    data = sartor.data.from_arrays(x, y, np.arange(60) % 3).split(test=0.3, seed=0)
+
+    def init(key):
+        return {"left": jnp.zeros((2, 2)), "right": jnp.zeros((3, 2))}
+
+    def apply(params, x, key):
+        return jax.nn.log_softmax(x["left"] @ params["left"] + x["right"] @ params["right"])
+
+    model = sartor.Model(init, apply, classes=2)
+    central = sartor.FedAvg(rounds=60, learning_rate=0.5).fit(model, data)
+    personal = sartor.Finetune(epochs=2).fit(central, data)
+    assert personal.evaluate(data).accuracy.mean() > 0.8
+    personal.save(tmp_path / "models")
+    loaded = sartor.load(tmp_path / "models", model=model)
+    sample = {name: column[:4] for name, column in x.items()}
+    np.testing.assert_array_equal(loaded.predict("1", sample), personal.predict(1, sample))
+    assert central.predict(sample).shape == (4,)
+
+
+def test_checkpoints_of_other_optimizers_and_models_are_refused(tmp_path):
+    from sartor.errors import CheckpointError
+
+    data, path = classification(), tmp_path / "c.safetensors"
+    sartor.FedAvg(rounds=2, server_optimizer=optax.sgd(1.0)).fit(MODEL, data, checkpoint=path)
+    sartor.FedAvg(rounds=3, server_optimizer=optax.sgd(1.0)).fit(MODEL, data, checkpoint=path)
+    with pytest.raises(CheckpointError, match=r"algorithm\.server_optimizer"):
+        sartor.FedAvg(rounds=3, server_optimizer=optax.sgd(2.0)).fit(MODEL, data, checkpoint=path)
+    smooth = sartor.models.logistic(features=4, classes=3, smoothing=0.2)
+    with pytest.raises(CheckpointError, match=r"model\.loss"):
+        sartor.FedAvg(rounds=3, server_optimizer=optax.sgd(1.0)).fit(smooth, data, checkpoint=path)
 
 
 @pytest.mark.parametrize("optimizer", [{"name": "adam", "learning_rate": 0.05}, optax.yogi(0.05)])
@@ -281,7 +368,9 @@ def test_divergence_names_the_round_and_the_client():
     [
         ({"rounds": 0}, r"rounds.*at least 1.*got 0"),
         ({"cohort": 2.5}, r"cohort.*whole number.*2\.5"),
-        ({"learning_rate": -1.0}, r"learning_rate must be positive.*-1"),
+        ({"learning_rate": -1.0}, r"learning_rate must be a positive number.*-1"),
+        ({"learning_rate": "0.1"}, r"learning_rate must be a positive number.*'0.1'"),
+        ({"client_optimizer": {"name": "adam", "learning_rate": [1]}}, r"must be a number"),
         ({"weights": "sizes"}, r"weights.*'size'.*'uniform'.*'sizes'"),
         ({"server_momentum": 1.5}, r"server_momentum.*1\.5"),
         ({"client_optimizer": {"name": "adamm"}}, r"'adamm'.*did you mean 'adam'"),

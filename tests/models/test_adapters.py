@@ -110,7 +110,5 @@ def test_batch_norm_is_refused():
 
 
 def test_a_regression_module_predicts_a_number():
-    model = sartor.models.from_equinox(
-        lambda key: eqx.nn.Linear(4, 1, key=key), input_shape=(4,)
-    )
+    model = sartor.models.from_equinox(lambda key: eqx.nn.Linear(4, 1, key=key), input_shape=(4,))
     assert model.apply(model.init(jax.random.key(0)), jnp.ones((3, 4)), None).shape == (3,)

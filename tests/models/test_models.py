@@ -119,11 +119,15 @@ def test_probabilities_sum_to_one(classes, features, n):
     np.testing.assert_allclose(jnp.exp(out).sum(axis=1), 1, rtol=1e-5)
 
 
-def test_bytes_are_pixels():
-    model = sartor.models.logistic(2, 3)
-    params = model.init(KEY)
-    whole = model.apply(params, jnp.array([[255, 51]], jnp.uint8), None)
-    np.testing.assert_allclose(whole, model.apply(params, jnp.array([[1.0, 0.2]]), None), rtol=1e-5)
+def test_images_of_bytes_are_pixels_and_tables_of_bytes_are_numbers():
+    image, table = sartor.models.logistic((1, 2), 3), sartor.models.logistic(2, 3)
+    params = image.init(KEY)
+    pixels = image.apply(params, jnp.array([[[255, 51]]], jnp.uint8), None)
+    np.testing.assert_allclose(
+        pixels, image.apply(params, jnp.array([[[1.0, 0.2]]]), None), rtol=1e-5
+    )
+    numbers = table.apply(params, jnp.array([[3, 1]], jnp.uint8), None)
+    np.testing.assert_allclose(numbers, table.apply(params, jnp.array([[3.0, 1.0]]), None))
 
 
 def test_bf16_computes_near_f32_with_f32_parameters():

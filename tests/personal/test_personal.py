@@ -200,11 +200,61 @@ def test_finished_shards_are_not_made_again(data, central, tmp_path):
     assert (tmp_path / "a" / "shard-00000.safetensors").stat().st_mtime_ns == kept
     for client in data.ids:
         jax.tree.map(np.testing.assert_array_equal, whole[client], again.params(client))
-    # Shards of other work are not taken for ours.
+    # Shards of other work are not taken for ours; unfinished ones make way, finished ones do not.
     other = sartor.Finetune(epochs=3).fit(central, data, engine=engine, directory=tmp_path / "a")
     fresh = sartor.Finetune(epochs=3).fit(central, data, engine=engine)
     for client in data.ids:
         jax.tree.map(np.testing.assert_array_equal, other.params(client), fresh.params(client))
+    other.save(tmp_path / "a")
+    with pytest.raises(FileError, match="finished models of other work"):
+        algorithm.fit(central, data, engine=engine, directory=tmp_path / "a")
+
+
+def test_a_few_very_long_clients_do_not_blow_up_the_plan(monkeypatch, data, central):
+    from sartor.engine import blocks
+
+    algorithm, engine = sartor.Finetune(epochs=2, batch=4), sartor.Engine(lanes=4)
+    expected = algorithm.fit(central, data, engine=engine)
+    planned = []
+    plan = blocks._plan
+    monkeypatch.setattr(blocks, "_plan", lambda *a: planned.append(plan(*a)) or planned[-1])
+    monkeypatch.setattr(blocks, "PLAN_BYTES", 16 * 4 * 4 * 4)  # 16 steps of 4 lanes of 4 rows
+    narrow = algorithm.fit(central, data, engine=engine)
+    assert max(p.rows.nbytes for p in planned) <= 4 * 4 * max(22, 16 * 4)
+    assert len({p.rows.shape for p in planned}) == 2
+    for client in data.ids:
+        close(narrow.params(client), expected.params(client))
+
+
+def test_the_mixture_does_not_depend_on_the_order_of_clients(data, central):
+    personal = sartor.Finetune(epochs=1).fit(central, data)
+    turned = data.select(data.ids[::-1])
+    losses = []
+    for d in (data, turned):
+        with pytest.warns(UserWarning, match="no test examples"):
+            scores = personal.evaluate(d, mixture=10)
+        losses.append(dict(zip(scores.client, scores.extra["mixture_loss"], strict=True)))
+    assert losses[0].keys() == losses[1].keys()
+    for client, loss in losses[0].items():
+        np.testing.assert_allclose(loss, losses[1][client], rtol=1e-6)
+
+
+def test_replaced_files_are_noticed(data, central, tmp_path):
+    sartor.Finetune(epochs=1).fit(central, data).save(tmp_path / "m")
+    handle = sartor.load(tmp_path / "m")
+    few = data.select(data.ids[::-1][:3])
+    sartor.Finetune(epochs=1).fit(central, few).save(tmp_path / "m")
+    with pytest.raises(FileError, match=r"replaced since it was opened|does not hold"):
+        [handle.params(client) for client in data.ids[:3]]
+
+
+def test_saving_never_deletes_what_is_not_ours(data, central, tmp_path):
+    personal = sartor.Finetune(epochs=1).fit(central, data)
+    personal.save(tmp_path / "m")
+    (tmp_path / "m" / "notes.txt").write_text("mine")
+    with pytest.raises(FileError, match="left untouched"):
+        personal.save(tmp_path / "m")
+    assert (tmp_path / "m" / "notes.txt").read_text() == "mine"
 
 
 def test_damaged_and_foreign_models_are_named(data, central, tmp_path):
@@ -236,12 +286,11 @@ def test_damaged_and_foreign_models_are_named(data, central, tmp_path):
         sartor.load(path)
 
 
-def test_memory_is_that_of_a_block():
-    """The scorer and the trainer ask for lanes, never for all clients at once."""
+def test_clients_are_trained_and_kept_a_block_at_a_time():
     data = make_clients(sizes=(20,) * 50)
     central = sartor.FedAvg(rounds=1).fit(MODEL, data)
     personal = sartor.Finetune(epochs=1).fit(central, data, engine=sartor.Engine(lanes=4))
-    assert max(len(shard.ids) for shard in personal.bank.shards) == 4
+    assert [len(shard.ids) for shard in personal.bank.shards] == [4] * 12 + [2]
 
 
 def test_errors_of_use(data, central):
@@ -249,6 +298,13 @@ def test_errors_of_use(data, central):
         sartor.Finetune().fit(MODEL, data)
     with pytest.raises(ConfigError, match="got int"):
         sartor.Finetune().fit(3, data)
+    with pytest.raises(ConfigError, match="layers is empty"):
+        sartor.Finetune(layers=()).fit(central, data)
+    with pytest.raises(ConfigError, match="seed must be a whole number"):
+        sartor.Finetune().fit(central, data, seed=0.7)
+    with pytest.raises(DataError, match=r"x has shape \(1, 2\).*\(n, 3\)"):
+        central.predict([[1.0, 2.0]])
+    assert sartor.Finetune(layers="dense_1").layers == ("dense_1",)
     with pytest.raises(ConfigError, match=r"epochs.*at least 1"):
         sartor.Local(epochs=0)
     with pytest.raises(DivergedError, match=r"diverged for .* clients"):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-import tomllib
+import os
+import sys
+import tempfile
 import warnings
+from pathlib import Path
 
+import jax
 import numpy as np
 import pyarrow.parquet as pq
 from safetensors import safe_open
 
+import sartor
 from sartor import cli
-from sartor.runs import parse_config
-from sartor.runs.config import _override
+from sartor.runs import read_config
 
 SMALL = """
 seed = 3
@@ -51,10 +55,8 @@ lanes = 4
 
 def config(*overrides):
     """The small configuration, changed as by --set."""
-    table = tomllib.loads(SMALL)
-    for text in overrides:
-        _override(table, text)
-    return parse_config(table)
+    with tempfile.TemporaryDirectory() as folder:
+        return read_config(write(Path(folder, "small.toml"), SMALL), overrides)
 
 
 def write(path, text):
@@ -110,13 +112,21 @@ epochs = 1
 """
 
 
+def lonely(folder):
+    """A native directory with four clients, one of them too small for a test part."""
+    draw = np.random.default_rng(0)
+    sizes = {"a": 20, "b": 1, "c": 20, "d": 20}
+    clients = {name: {"y": draw.integers(0, 6, m)} for name, m in sizes.items()}
+    sartor.data.from_dict(clients).split(test=0.3).save(folder)
+    return folder
+
+
 def sartor_command(monkeypatch, capsys, *words):
     """Call the command line in this process: exit code, stdout and stderr."""
     monkeypatch.setattr("sys.argv", ["sartor", *map(str, words)])
-    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # to be put back
     capsys.readouterr()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings():  # which puts everything back
             warnings.resetwarnings()
             cli.main()
         code = 0
@@ -124,6 +134,18 @@ def sartor_command(monkeypatch, capsys, *words):
         code = end.code or 0
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+def sartor_process(words, log, compiled):
+    """What a new process does: the command line, writing to a log."""
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(handle, stream)
+    jax.config.update("jax_compilation_cache_dir", compiled)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    sys.argv = ["sartor", *words]
+    cli.main()
 
 
 def strict_json(path):
@@ -140,16 +162,20 @@ def events(directory):
     return [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
 
 
+def arrays(path):
+    """Metadata and bits of a safetensors file (the file's own bytes have no fixed order)."""
+    with safe_open(path, framework="numpy") as file:
+        named = {name: file.get_tensor(name) for name in sorted(file.keys())}
+        return file.metadata(), {k: (a.dtype.str, a.shape, a.tobytes()) for k, a in named.items()}
+
+
 def contents(directory):
     """All that must not depend on whether a run was stopped: every bit but times and dates."""
     found = {}
     for path in sorted(p for p in directory.rglob("*") if p.is_file()):
         name = str(path.relative_to(directory))
         if path.suffix == ".safetensors":
-            with safe_open(path, framework="numpy") as file:
-                arrays = {k: (a := file.get_tensor(k)).tobytes() + bytes(a.dtype.str, "ascii")
-                          for k in file.keys()}  # fmt: skip  # noqa: SIM118
-                found[name] = (file.metadata(), arrays)
+            found[name] = arrays(path)
         elif path.name == "results.json":
             results = strict_json(path)
             found[name] = {k: v for k, v in results.items() if k not in ("date", "wall_seconds")}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+import optax
 
 from sartor.central.checkpoint import Checkpoint
 from sartor.data import PARTS, ClientData
-from sartor.engine import Chunk, Cohort, Engine, Optimizer, check, run_rounds
+from sartor.engine import Chunk, Cohort, Engine, Optimizer, check, check_labels, run_rounds
+from sartor.engine.engine import model_identity
 from sartor.engine.scoring import Scored, positions, score_shared
 from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun
 from sartor.evaluation import Scores
@@ -25,7 +30,7 @@ from sartor.interrupts import Interrupts
 from sartor.models import Model, Params
 from sartor.progress import Bar
 from sartor.randomness import key_data, mix
-from sartor.trees import Tree, flatten
+from sartor.trees import Tree, traced_hash
 
 FORMAT = "sartor-models"
 VERSION = 1
@@ -101,11 +106,11 @@ class Central(abc.ABC):
         Returns:
             The trained central model.
         """
-        engine = engine or Engine()
+        engine, seed = engine or Engine(), check_seed(seed)
         check(model, data)
         if not data.seen.any():
             raise DataError("no client is seen, so there is nothing to train on; lower `unseen`")
-        state = self.init(model, jax.random.wrap_key_data(jnp.asarray(key_data(mix(seed, "init")))))
+        state = self.init(model, initial_key(seed))
         keeper, start = None, 0
         losses = np.zeros(0, np.float32)
         if checkpoint is not None:
@@ -144,11 +149,9 @@ class Central(abc.ABC):
     ) -> dict[str, Any]:
         algorithm = describe(self)
         del algorithm["rounds"]  # more rounds may be added to a run
-        shape = jax.eval_shape(model.init, jax.random.key(0))
         return {
             "algorithm": algorithm,
-            "model": {name: str(leaf.shape) for name, leaf in flatten(shape).items()},
-            "smoothing": model.smoothing,
+            "model": model_identity(model, data),
             "data": data.fingerprint,
             "seed": seed,
             "precision": engine.precision,
@@ -221,6 +224,7 @@ class CentralModel:
     def evaluate(self, data: ClientData, *, part: str = "test") -> Scores:
         """Score every client's test part: one row per client."""
         check(self.model, data)
+        check_labels(self.label_names, data)
         clients = scored_clients(data, part)
         rows = positions(data, clients, part)
         scored = score_shared(self.model, data, rows, self.hypotheses, self.engine)
@@ -233,19 +237,19 @@ class CentralModel:
         name = str(self.algorithm["name"])
         return make_scores(name, self.model, data, clients, part, mine, extra)
 
-    def predict_proba(self, x: npt.ArrayLike, cluster: int = 0) -> npt.NDArray[np.float32]:
+    def predict_proba(self, x: Any, cluster: int = 0) -> npt.NDArray[np.float32]:
         """Class probabilities [n, classes]."""
         if self.model.kind == "regression":
             raise ConfigError("a regression model predicts numbers, not probabilities: use predict")
         return np.exp(self._apply(x, cluster))
 
-    def predict(self, x: npt.ArrayLike, cluster: int = 0) -> npt.NDArray[Any]:
+    def predict(self, x: Any, cluster: int = 0) -> npt.NDArray[Any]:
         """Labels (their words, if the data had words), or means for regression."""
         return decode(self.model, self._apply(x, cluster), self.label_names)
 
-    def _apply(self, x: npt.ArrayLike, cluster: int) -> npt.NDArray[np.float32]:
+    def _apply(self, x: Any, cluster: int) -> npt.NDArray[np.float32]:
         params = jax.tree.map(lambda a: a[cluster], self.hypotheses)
-        return np.asarray(self.model.apply(params, jnp.asarray(x), None))
+        return np.asarray(self.model.apply(params, as_inputs(self.model, x), None))
 
     def save(self, directory: str | Path) -> None:
         """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it."""
@@ -266,13 +270,32 @@ class CentralModel:
         }
 
 
+def initial_key(seed: int) -> jax.Array:
+    """The key that a run's first model is drawn with."""
+    return jax.random.wrap_key_data(jnp.asarray(key_data(mix(seed, "init"))), impl="threefry2x32")
+
+
 def is_models(path: Path) -> bool:
-    """Whether a directory holds models saved by Sartor."""
-    manifest = path / "manifest.json"
-    if not manifest.is_file():
+    """Whether a directory holds models saved by Sartor and nothing else."""
+    names = {file.name for file in path.iterdir()}
+    shards = {name for name in names if re.fullmatch(r"shard-\d+\.safetensors", name)}
+    if "manifest.json" not in names or names - shards - {"manifest.json", "central.safetensors"}:
         return False
-    found = read_json(manifest)
+    found = read_json(path / "manifest.json")
     return isinstance(found, dict) and found.get("format") == FORMAT
+
+
+def as_inputs(model: Model, x: Any) -> Any:
+    """Inputs of a prediction as arrays; refuses a shape that the model does not take."""
+    if x is None or isinstance(x, Mapping):
+        return x if x is None else {name: jnp.asarray(column) for name, column in x.items()}
+    inputs = jnp.asarray(x)
+    if model.input_shape is not None and inputs.shape[1:] != model.input_shape:
+        raise DataError(
+            f"x has shape {inputs.shape}, but the model takes a batch of examples of shape "
+            f"{model.input_shape}: (n, {', '.join(map(str, model.input_shape))})"
+        )
+    return inputs
 
 
 def scored_clients(data: ClientData, part: str) -> npt.NDArray[np.int64]:
@@ -339,9 +362,10 @@ def describe(algorithm: Any) -> dict[str, Any]:
             return {"name": value.name, **dict(value.options)}
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        if isinstance(value, tuple):
-            return [plain(v) for v in value]
-        return "custom"
+        if isinstance(value, optax.GradientTransformation):
+            weights = {"w": jnp.zeros(2)}
+            return "custom " + traced_hash(value.update, weights, value.init(weights), weights)
+        return [plain(v) for v in value]
 
     fields = {f.name: plain(getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm)}
     return {"name": type(algorithm).__name__, **fields}
@@ -349,18 +373,29 @@ def describe(algorithm: Any) -> dict[str, Any]:
 
 def check_numbers(algorithm: Any, *, at_least_one: tuple[str, ...]) -> None:
     """Refuse hyper-parameters that cannot be meant; tables become optimizers."""
+
+    def refuse(name: str, wanted: str) -> None:
+        value = getattr(algorithm, name)
+        raise ConfigError(f"{type(algorithm).__name__}: {name} must be {wanted} (got {value!r})")
+
     for name in at_least_one:
         value = getattr(algorithm, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(
-                f"{type(algorithm).__name__}: {name} must be a whole number of at least 1 "
-                f"(got {value!r})"
-            )
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            refuse(name, "a whole number of at least 1")
+        object.__setattr__(algorithm, name, int(value))
     for field in dataclasses.fields(algorithm):
         value = getattr(algorithm, field.name)
-        if field.name.endswith("learning_rate") and not (0 < value < float("inf")):
-            raise ConfigError(
-                f"{type(algorithm).__name__}: {field.name} must be positive (got {value!r})"
-            )
+        if field.name.endswith("learning_rate"):
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            if not (number and 0 < float(value) < math.inf):
+                refuse(field.name, "a positive number")
+            object.__setattr__(algorithm, field.name, float(value))
         if field.name.endswith("optimizer") and isinstance(value, dict):
             object.__setattr__(algorithm, field.name, Optimizer.of(value))
+
+
+def check_seed(seed: Any) -> int:
+    """The seed as a whole number, or an error."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise ConfigError(f"seed must be a whole number (got {seed!r})")
+    return int(seed)

@@ -36,17 +36,18 @@ class Upload(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FedAvg(Central):
-    """Federated averaging with partial participation.
+    """Federated averaging with partial participation; with the paper's server momentum of 0.9.
 
     Attributes:
         rounds: communication rounds T.
         cohort: clients that take part in a round; all of them if there are fewer.
         epochs: passes of a client over its own data in a round.
         batch: examples in a client's step.
-        learning_rate: step size of the clients' SGD.
+        learning_rate: step size of the clients' SGD; not used with a ``client_optimizer``.
         weights: ``"size"`` weighs client k by m_k (the paper's m_k/m), ``"uniform"`` by 1 (1/p).
-        server_learning_rate: step size of the server on the averaged change.
-        server_momentum: momentum of the server.
+        server_learning_rate: step size of the server on the averaged change; like the momentum
+            not used with a ``server_optimizer``.
+        server_momentum: momentum of the server; 0 is plain averaging.
         client_optimizer: replaces the clients' SGD; an ``Optimizer`` or any optax transformation.
         server_optimizer: likewise for the server.
 
@@ -86,7 +87,11 @@ class FedAvg(Central):
 
     def server(self, state: State, upload: Upload) -> State:
         """A step of the server's optimizer, with minus the average change as the gradient."""
-        gradient = jax.tree.map(lambda change: -change / upload.weight, upload.change)
+        gradient = jax.tree.map(
+            lambda change, old: (-change / upload.weight).astype(old.dtype),
+            upload.change,
+            state.params,
+        )
         updates, memory = self._server.update(gradient, state.memory, state.params)
         return State(optax.apply_updates(state.params, updates), memory)
 

@@ -25,6 +25,9 @@ from sartor.models import Model, Params, in_precision
 from sartor.randomness import key_data, mix
 from sartor.trees import Tree, flatten, unflatten
 
+PLAN_BYTES = 2**28
+"""The most bytes that the plan of a block takes, unless a single client needs more."""
+
 Stack = dict[str, npt.NDArray[Any]]
 """Parameters of several clients by leaf name, each [clients, ...]."""
 
@@ -94,23 +97,21 @@ def train_each(
     lanes = devices * engine.lanes_for(model, data, recipe.batch, len(data))
     sizes = data.sizes("train")
     steps = steps_of(sizes, recipe.batch, recipe.epochs)
-    order = np.argsort(-steps, kind="stable")
     words = mix(seed, recipe.purpose, data.hashes)
     run = _trainer(model, engine, recipe, start is None)
     rows = source(engine, data, int(np.sort(sizes)[-lanes:].sum()))
     launched = None
-    for begin in range(0, len(data), lanes):
-        chosen = order[begin : begin + lanes]
+    for chosen, width, most in _in_blocks(steps, lanes, devices, recipe.batch):
         if done[chosen].all():
             continue
-        plan = _plan(data, chosen, words[chosen], recipe, lanes, devices, steps.max())
+        plan = _plan(data, chosen, words[chosen], recipe, width, devices, most)
         columns, places = rows.load(plan.rows)
         jobs = {
             "key": key_data(words[chosen]),
             "init": key_data(mix(words[chosen], "init")),
             "cluster": cluster[chosen].astype(np.int32),
         }
-        jobs = jax.tree.map(lambda a: padded(a, lanes), jobs)
+        jobs = {name: padded(values, width) for name, values in jobs.items()}
         now = chosen, run(start, columns, plan._replace(rows=places), jobs)
         # The device works on this block while the one before is fetched.
         if launched:
@@ -118,6 +119,22 @@ def train_each(
         launched = now
     if launched:
         yield _fetch(*launched)
+
+
+def _in_blocks(
+    steps: Ints, lanes: int, devices: int, batch: int
+) -> Iterator[tuple[Ints, int, int]]:
+    """Clients by length, in blocks: who, how many lanes there are, and room for how many steps.
+
+    All blocks share one shape, and so one compilation, unless a few clients are so long that
+    their plans would fill the memory; these go first, in narrow blocks.
+    """
+    order = np.argsort(-steps, kind="stable")
+    long = int((steps * lanes * batch * 4 > PLAN_BYTES).sum())
+    narrow = max(1, PLAN_BYTES // (4 * batch * int(steps.max())) // devices) * devices
+    for group, width in ((order[:long], narrow), (order[long:], lanes)):
+        for begin in range(0, len(group), width):
+            yield group[begin : begin + width], width, int(steps[group[0]])
 
 
 def _plan(

@@ -12,12 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sartor.data import ClientData
-from sartor.engine.lanes import take
+from sartor.engine.lanes import LANES, take
 from sartor.engine.schedule import padded
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model
+from sartor.trees import Tree, flatten, traced_hash
 
 Columns = dict[str, jax.Array]
 Rows = npt.NDArray[np.int32]
@@ -121,11 +123,13 @@ class Source(NamedTuple):
     """Where schedules find their rows: on the device as a whole, or streamed chunk by chunk.
 
     Attributes:
+        engine: how to run it.
         data: the data set.
         columns: all columns on the device in the order of ``data.rows``; ``None`` when streamed.
         capacity: rows that a streamed chunk makes room for.
     """
 
+    engine: Engine
     data: ClientData
     columns: Columns | None
     capacity: int
@@ -135,11 +139,12 @@ class Source(NamedTuple):
         if self.columns is not None:
             return self.columns, rows
         used, places = np.unique(rows, return_inverse=True)
-        columns = gather(self.data, padded(used, self.capacity))
+        columns = gather(self.engine, self.data, padded(used, self.capacity))
         return columns, places.reshape(rows.shape).astype(np.int32)
 
 
-_RESIDENT: weakref.WeakKeyDictionary[ClientData, Columns] = weakref.WeakKeyDictionary()
+_RESIDENT: weakref.WeakKeyDictionary[ClientData, dict[int, Columns]] = weakref.WeakKeyDictionary()
+"""Columns on the device, by data set and number of devices: a second fit finds them there."""
 
 
 def source(engine: Engine, data: ClientData, capacity: int) -> Source:
@@ -149,21 +154,33 @@ def source(engine: Engine, data: ClientData, capacity: int) -> Source:
     )
     resident = engine.resident if engine.resident is not None else bytes_ <= engine.budget() // 4
     if not resident:
-        return Source(data, None, capacity)
-    if data not in _RESIDENT:
-        _RESIDENT[data] = gather(data, np.arange(len(data.rows)))
-    return Source(data, _RESIDENT[data], capacity)
+        return Source(engine, data, None, capacity + 1)  # idle lanes read position 0
+    copies = _RESIDENT.setdefault(data, {})
+    count = len(engine.local_devices())
+    if count not in copies:
+        copies[count] = gather(engine, data, np.arange(len(data.rows)))
+    return Source(engine, data, copies[count], capacity)
 
 
-def gather(data: ClientData, positions: npt.NDArray[np.int64]) -> Columns:
-    """Columns of examples, by their positions in ``data.rows``, on the device."""
+def gather(engine: Engine, data: ClientData, positions: npt.NDArray[np.int64]) -> Columns:
+    """Columns of examples, by their positions in ``data.rows``, on every device in use."""
     rows = data.rows[positions]
     in_order = len(rows) > 0 and bool((np.diff(rows) == 1).all())
     where: Any = slice(rows[0], rows[-1] + 1) if in_order else rows
-    return {
-        name: jnp.asarray(np.asarray(column[where], _device_dtype(column)))
+    columns = {
+        name: np.asarray(column[where], _device_dtype(column))
         for name, column in data.columns.items()
     }
+    return on_every_device(engine, columns)
+
+
+def on_every_device(engine: Engine, tree: Tree) -> Tree:
+    """The same arrays on every device in use, so that no call has to move them again."""
+    devices = engine.local_devices()
+    if len(devices) == 1:
+        return jax.device_put(tree, devices[0])
+    mesh = Mesh(np.array(devices), (LANES,))
+    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
 def _device_dtype(column: npt.NDArray[Any]) -> np.dtype[Any]:
@@ -175,28 +192,72 @@ def _device_dtype(column: npt.NDArray[Any]) -> np.dtype[Any]:
 def check(model: Model, data: ClientData) -> None:
     """Refuse data that the model cannot take, before any work starts."""
     y = data.columns["y"]
+    _check_range(data)
+    _check_inputs(model, data.columns)
     if model.kind == "regression":
-        _check_shape(model, data.columns)
+        _check_targets(model, data)
         return
-    if not np.issubdtype(y.dtype, np.integer):
+    if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
         raise DataError(
-            f"column 'y' holds {y.dtype}, but a {model.kind} model needs class numbers; "
-            "use a regression model, or make the labels integers or words"
+            f"column 'y' holds {y.dtype} of shape {y.shape[1:]}, but a {model.kind} model needs "
+            "one class number for each example; use a regression model, or make the labels "
+            "integers or words"
         )
     classes = model.classes or 0
     used = y[data.rows]
     if used.size and used.max() >= classes:
         position = int(np.argmax(used >= classes))
-        client = int(np.searchsorted(data.bounds[:, 3], position, side="right"))
         raise DataError(
-            f"client {data.ids[client]!r}, column 'y': label {used[position]} is out of range for "
-            f"a model of {classes} classes (0 to {classes - 1}); use classes={int(used.max()) + 1} "
-            "or correct the label"
+            f"client {_owner(data, position)!r}, column 'y': label {used[position]} is out of "
+            f"range for a model of {classes} classes (0 to {classes - 1}); use "
+            f"classes={int(used.max()) + 1} or correct the label"
         )
-    _check_shape(model, data.columns)
 
 
-def _check_shape(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+def check_labels(expected: tuple[str, ...] | None, data: ClientData) -> None:
+    """Refuse data whose labels are numbered otherwise than those a model was trained on."""
+    if data.label_names != expected:
+        raise DataError(
+            f"the model was trained on the labels {expected or 'numbers'} and the data has "
+            f"{data.label_names or 'numbers'}, so class numbers do not mean the same; build both "
+            "data sets from one table, or give the labels as integers"
+        )
+
+
+def _owner(data: ClientData, position: int) -> str:
+    return data.ids[int(np.searchsorted(data.bounds[:, 3], position, side="right"))]
+
+
+def _check_range(data: ClientData) -> None:
+    """Devices compute with 32 bits; a wider integer would wrap silently."""
+    for name, column in data.columns.items():
+        if column.dtype.kind not in "iu" or column.dtype.itemsize < 4 or not column.size:
+            continue
+        limits = np.iinfo(np.int32)
+        for value in (column.min(), column.max()):
+            if not limits.min <= int(value) <= limits.max:
+                raise DataError(
+                    f"column {name!r} holds {value}, which does not fit 32 bits; give it as floats"
+                )
+
+
+def _check_targets(model: Model, data: ClientData) -> None:
+    """The model's predictions must have the shape of the targets: NumPy would broadcast."""
+    columns = {
+        name: jax.ShapeDtypeStruct((2, *column.shape[1:]), _device_dtype(column))
+        for name, column in data.columns.items()
+    }
+    x, y = jax.eval_shape(take, columns, jax.ShapeDtypeStruct((2,), jnp.int32))
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    predicted = jax.eval_shape(lambda p, x: model.apply(p, x, None), params, x)
+    if predicted.shape != y.shape:
+        raise DataError(
+            f"column 'y': a target has shape {y.shape[1:]}, but the model predicts "
+            f"{predicted.shape[1:]} for an example; make them the same"
+        )
+
+
+def _check_inputs(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None:
     features = {name: column.shape[1:] for name, column in columns.items() if name != "y"}
     if model.input_shape is None:
         return
@@ -212,10 +273,20 @@ def _check_shape(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None:
             f"the model takes one input column 'x' of shape {model.input_shape}, but the data has "
             f"{sorted(features) or 'no input columns'}"
         )
-    same_size = int(np.prod(features["x"])) == int(np.prod(model.input_shape))
-    flat = model.spec is not None and model.spec["name"] != "cnn"
-    if features["x"] != model.input_shape and not (same_size and flat):
+    if features["x"] != model.input_shape:
         raise DataError(
             f"column 'x': an example has shape {features['x']}, but the model takes "
             f"{model.input_shape}"
         )
+
+
+def model_identity(model: Model, data: ClientData) -> dict[str, str]:
+    """What makes a model the same one for a checkpoint: its leaves, and what its loss computes."""
+    columns = {
+        name: jax.ShapeDtypeStruct((2, *column.shape[1:]), _device_dtype(column))
+        for name, column in data.columns.items()
+    }
+    x, y = jax.eval_shape(take, columns, jax.ShapeDtypeStruct((2,), jnp.int32))
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    leaves = {name: str(leaf.shape) for name, leaf in flatten(params).items()}
+    return {**leaves, "loss": traced_hash(model.loss, params, x, y, jax.random.key(0))}

@@ -35,6 +35,9 @@ class Optimizer:
     def of(cls, table: Mapping[str, Any]) -> Optimizer:
         """From a table such as ``{name = "adam", learning_rate = 0.01}``."""
         options = tuple((key, value) for key, value in table.items() if key != "name")
+        for key, value in options:
+            if not isinstance(value, int | float):
+                raise ConfigError(f"optimizer: {key} must be a number (got {value!r})")
         made = cls(str(table.get("name", "")), options)
         made.build()
         return made
@@ -48,15 +51,11 @@ class Optimizer:
             raise ConfigError(f"there is no optimizer {self.name!r}; {hint}")
         factory = getattr(optax, self.name)
         known = list(inspect.signature(factory).parameters)
-        for key, value in self.options:
+        for key, _ in self.options:
             if key not in known:
                 near = get_close_matches(key, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
                 raise ConfigError(f"optimizer {self.name!r} takes no {key!r}; {hint}")
-            if not isinstance(value, int | float):
-                raise ConfigError(
-                    f"optimizer {self.name!r}: {key} must be a number (got {value!r})"
-                )
         try:
             return factory(**dict(self.options))
         except TypeError as error:

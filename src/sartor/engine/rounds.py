@@ -23,7 +23,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from sartor.data import ClientData
 from sartor.engine.cohort import Cohort, sample_cohorts
-from sartor.engine.engine import Engine, source
+from sartor.engine.engine import Engine, on_every_device, source
 from sartor.engine.lanes import LANES
 from sartor.engine.schedule import Ints, Room, Schedule, pack, padded, room, schedule, steps_of
 from sartor.models import Model, in_precision
@@ -103,6 +103,7 @@ def run_rounds(
     """
     planner = _Planner(algorithm, model, data, seed, engine)
     run = _compiled(algorithm, model, engine, planner.most_rounds, planner.lanes)
+    state = on_every_device(engine, state)
     count, per_round = 1, math.inf
     began = time.perf_counter()
     with ThreadPoolExecutor(max_workers=1) as host:
@@ -164,7 +165,8 @@ class _Planner:
             largest = max(largest, int(sizes.sum(axis=1).max()))
             if self.algorithm.cohort >= len(self.seen):
                 break  # every round is the same
-        return Room(steps, turns), largest
+        # Rounded up, so that another seed of the same run finds the compiled program again.
+        return Room(-(-steps // 8) * 8, -(-turns // 4) * 4), largest
 
     def _cohorts(self, rounds: range) -> Ints:
         return sample_cohorts(self.seed, rounds, len(self.seen), self.algorithm.cohort)

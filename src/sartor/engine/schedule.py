@@ -51,7 +51,7 @@ class Schedule(NamedTuple):
         bounds: [rounds, turns + 1, devices] the steps between which each turn's work lies.
         hands_in: [rounds, turns, lanes] the job that the lane hands in then, or nobody.
         takes: [rounds, turns + 1, lanes] the job that the lane takes before that turn's steps.
-        rows: [rounds, steps, lanes, batch] rows of the data (0 where masked).
+        rows: [rounds, steps, lanes, batch] rows of the data; in an idle lane 0.
         valid: [rounds, steps, lanes] how many of these rows count; 0 in an idle lane.
         job: [rounds, steps, lanes] whose step it is; where idle, some valid job.
         tick: [rounds, steps, lanes] the number of the step inside its job.
@@ -228,11 +228,11 @@ def schedule(
     takes[round_[works], before.sum(axis=1)[works], lane[works]] = member[works]
 
     # One entry for every step of every job.
-    owner, tick = _ragged(flat_steps)
-    at = (round_[owner], start[owner] + tick, lane[owner])
-    count, job, ticks = np.zeros((3, *grid), np.int32)
-    count[at] = np.minimum(flat_sizes[owner] - (tick % flat_per_epoch[owner]) * batch, batch)
-    job[at] = member[owner]
+    own, tick = _ragged(flat_steps)
+    at = (round_[own], start[own] + tick, lane[own])
+    valid, job, ticks = np.zeros((3, *grid), np.int32)
+    valid[at] = np.minimum(flat_sizes[own] - (tick % flat_per_epoch[own]) * batch, batch)
+    job[at] = member[own]
     ticks[at] = tick
 
     # One entry for every example of every epoch of every job.
@@ -242,6 +242,7 @@ def schedule(
     owner, epoch = pass_ // epochs, pass_ % epochs
     step = start[owner] + epoch * flat_per_epoch[owner] + place // batch
     rows = np.zeros((*grid, batch), np.int32)
+    rows[at] = first.reshape(-1)[own][:, None]  # what is masked is the job's own, not a stranger's
     rows[round_[owner], step, lane[owner], place % batch] = first.reshape(-1)[owner] + order
 
     bounds = np.zeros((rounds, space.turns + 1, devices), np.int32)
@@ -249,7 +250,7 @@ def schedule(
         0, 2, 1
     )
     turns = packing.turns.astype(np.int32)
-    return Schedule(turns, bounds, hands_in, takes, rows, count, job, ticks)
+    return Schedule(turns, bounds, hands_in, takes, rows, valid, job, ticks)
 
 
 def padded(array: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:

@@ -23,9 +23,11 @@ class Model:
     Attributes:
         init: ``init(key) -> params``.
         apply: ``apply(params, x, key) -> log-probabilities [n, classes]`` for classification, or
-            ``-> mean [n]`` (or ``[n, outputs]``) for regression. ``key`` is a random key while
-            training (dropout on) and ``None`` in evaluation mode. For density estimation, where
-            the input space is empty, ``x`` is ``None`` and log-probabilities ``[classes]`` do.
+            ``-> mean [n]`` (or ``[n, outputs]``) for regression, example by example: batches are
+            padded, so what is said of one example must not depend on the others. ``key`` is a
+            random key while training (dropout on) and ``None`` in evaluation mode. For density
+            estimation, where the input space is empty, ``x`` is ``None`` and log-probabilities
+            ``[classes]`` do.
         kind: ``"classification"``, ``"density"`` (classification without inputs) or
             ``"regression"``.
         classes: number of classes; ``None`` for regression.
@@ -56,6 +58,10 @@ class Model:
     spec: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        if self.kind not in ("classification", "density", "regression"):
+            raise ConfigError(
+                f"kind must be 'classification', 'density' or 'regression' (got {self.kind!r})"
+            )
         if self.kind != "regression" and (self.classes is None or self.classes < 1):
             raise ConfigError(
                 f"a {self.kind} model needs classes >= 1 (got {self.classes}); "

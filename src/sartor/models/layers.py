@@ -24,8 +24,8 @@ def glorot(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def to_float(x: Any, dtype: Any = jnp.float32) -> jax.Array:
-    """Inputs as floats; ``uint8`` means pixels, scaled to [0, 1]."""
-    if x.dtype == jnp.uint8:
+    """Inputs as floats; images of bytes, [n, h, w, ...], are scaled to [0, 1]."""
+    if x.dtype == jnp.uint8 and x.ndim > 2:
         return x.astype(dtype) / 255
     return jnp.asarray(x).astype(dtype)
 

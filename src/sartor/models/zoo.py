@@ -28,7 +28,7 @@ def categorical(symbols: int, *, smoothing: float = 0.0) -> Model:
 
 
 def logistic(features: int | Sequence[int], classes: int, *, smoothing: float = 0.0) -> Model:
-    """Multinomial logistic regression; inputs of any shape are flattened.
+    """Multinomial logistic regression; ``features`` is the length of an input, or its shape.
 
     >>> model = logistic(features=20, classes=5)
     >>> {name: leaf.shape for name, leaf in model.init(jax.random.key(0))["dense_1"].items()}

@@ -41,7 +41,8 @@ class Bank:
         directory: where to keep shards; ``None`` keeps them in memory, or in a temporary
             directory if they take more than ``IN_MEMORY``.
         identity: the work that the shards come from. Shards of the same work that are there
-            already are used; those of other work make way. Without it all that is there is used.
+            already are used; those of other work that was never finished make way. Without it all
+            that is there is used.
         expected: how many clients there will be.
     """
 
@@ -65,12 +66,17 @@ class Bank:
             self._find(directory)
 
     def _find(self, directory: Path) -> None:
-        for path in sorted(directory.glob("shard-*.safetensors")):
+        for path in sorted(directory.glob("shard-[0-9]*.safetensors")):
             metadata = read_metadata(path)
             if "clients" not in metadata:
                 raise FileError(f"{path} is not a shard of client models; delete it")
             if not self.identity or metadata.get("identity") == self.identity:
                 self._note(Shard(tuple(json.loads(metadata["clients"])), path))
+            elif (directory / "manifest.json").exists():
+                raise FileError(
+                    f"{directory} holds finished models of other work; choose another directory, "
+                    "or delete it"
+                )
             else:
                 path.unlink()
 
@@ -99,6 +105,8 @@ class Bank:
         where = self.shards[shard].where
         if isinstance(where, Path):
             tree: Stack = load_tree(where, self.shapes, index=place)
+            if json.loads(read_metadata(where)["clients"])[place] != client:
+                raise FileError(f"{where} was replaced since it was opened; load it again")
             return tree
         return {name: leaf[place] for name, leaf in where.items()}
 
@@ -120,7 +128,8 @@ class Bank:
             if isinstance(shard.where, Path):
                 _link(shard.where, target)
             else:
-                save_tree(target, shard.where, {"clients": json.dumps(shard.ids)})
+                metadata = {"clients": json.dumps(shard.ids), "identity": self.identity}
+                save_tree(target, shard.where, metadata)
 
     def blocks(self) -> Iterator[tuple[tuple[str, ...], Stack]]:
         """All models, a shard at a time."""
@@ -128,7 +137,7 @@ class Bank:
             yield shard.ids, self.stack(shard)
 
     def _next_name(self) -> str:
-        taken = [int(s.where.stem[6:]) for s in self.shards if isinstance(s.where, Path)]
+        taken = [int(s.where.stem.split("-")[1]) for s in self.shards if isinstance(s.where, Path)]
         return f"shard-{max(taken, default=-1) + 1:05d}.safetensors"
 
     def _note(self, shard: Shard) -> None:

@@ -12,10 +12,11 @@ import jax
 import numpy as np
 
 from sartor.central import CentralModel
-from sartor.central.base import check_numbers, describe
+from sartor.central.base import check_numbers, check_seed, describe
 from sartor.data import ClientData
-from sartor.engine import Engine, Optimizer, check
+from sartor.engine import Engine, Optimizer, check, check_labels
 from sartor.engine.blocks import Block, Recipe, train_each
+from sartor.engine.engine import model_identity
 from sartor.engine.optimizers import Chosen, build
 from sartor.errors import ConfigError, DivergedError, InterruptedRun
 from sartor.interrupts import Interrupts
@@ -87,12 +88,15 @@ class Personal(abc.ABC):
                 f"fit takes a central model or a model (got {type(central).__name__})"
             )
         engine = engine or (base.engine if base else Engine())
+        seed = check_seed(seed)
         check(model, data)
+        if base is not None:
+            check_labels(base.label_names, data)
         recipe = self.recipe(model)
         shapes = jax.eval_shape(model.init, jax.random.key(0))
         trained = {name: leaf for name, leaf in flatten(shapes).items() if name in recipe.trained}
         start = self._start(base)
-        identity = self._identity(base, data, seed, engine)
+        identity = self._identity(base, model, data, seed, engine)
         folder = None if directory is None else Path(directory)
         bank = Bank(trained, folder, identity, expected=len(data))
         cluster = base.assign(data) if base else np.zeros(len(data), np.int64)
@@ -124,10 +128,11 @@ class Personal(abc.ABC):
         return base.hypotheses
 
     def _identity(
-        self, base: CentralModel | None, data: ClientData, seed: int, engine: Engine
+        self, base: CentralModel | None, model: Model, data: ClientData, seed: int, engine: Engine
     ) -> str:
         digest = hashlib.blake2b(digest_size=16)
-        parts = [describe(self), data.fingerprint, seed, engine.precision]
+        parts = [describe(self), model_identity(model, data), data.fingerprint, seed]
+        parts.append(engine.precision)
         digest.update(json.dumps(parts).encode())
         for leaf in jax.tree.leaves(base.hypotheses if base else ()):
             digest.update(np.ascontiguousarray(leaf).tobytes())
@@ -155,6 +160,8 @@ def layer_names(model: Model, layers: tuple[str, ...] | None) -> tuple[str, ...]
     names = tuple(flatten(jax.eval_shape(model.init, jax.random.key(0))))
     if layers is None:
         return names
+    if not layers:
+        raise ConfigError("layers is empty, so nothing would be trained; leave it out to train all")
     for layer in layers:
         if not any(name == layer or name.startswith(f"{layer}/") for name in names):
             there = sorted({name.split("/")[0] for name in names})

@@ -34,7 +34,8 @@ class Finetune(Personal):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.layers is not None:  # a configuration file gives a list
-            object.__setattr__(self, "layers", tuple(self.layers))
+            several = [self.layers] if isinstance(self.layers, str) else self.layers
+            object.__setattr__(self, "layers", tuple(several))
 
     def recipe(self, model: Model) -> Recipe:
         """SGD on the client's own data."""

@@ -11,7 +11,7 @@ import numpy as np
 from sartor.central import CentralModel
 from sartor.central.base import FORMAT, VERSION
 from sartor.engine import Engine
-from sartor.errors import ConfigError, FileError
+from sartor.errors import ConfigError, FileError, SartorError
 from sartor.files import load_tree, read_json
 from sartor.models import FACTORIES, Model
 from sartor.personal.bank import Bank
@@ -44,7 +44,9 @@ def load(
         )
     try:
         return _load(path, manifest, model, engine or Engine())
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, SartorError):
+            raise
         raise FileError(f"{path / 'manifest.json'} is damaged ({error})") from error
 
 

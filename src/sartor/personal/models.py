@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -15,13 +14,14 @@ from sartor.central import CentralModel
 from sartor.central.base import (
     FORMAT,
     VERSION,
+    as_inputs,
     decode,
     is_models,
     make_scores,
     scored_clients,
 )
 from sartor.data import PARTS, ClientData
-from sartor.engine import Engine, check
+from sartor.engine import Engine, check, check_labels
 from sartor.engine.schedule import Ints
 from sartor.engine.scoring import EachScorer, Scored, positions, score_shared
 from sartor.errors import ConfigError, DataError
@@ -67,6 +67,7 @@ class PersonalModels:
     def params(self, client: str, *, strict: bool = False) -> Params:
         """One client's hypothesis; for an unknown client the central one, unless ``strict``."""
         shape = jax.eval_shape(self.model.init, jax.random.key(0))
+        client = str(client)  # ids are texts everywhere
         if client not in self.bank:
             if strict or self.central is None:
                 raise DataError(f"there is no model for client {client!r}; there are {len(self)}")
@@ -78,26 +79,23 @@ class PersonalModels:
         return unflatten(shape, {**leaves, **self.bank.get(client)})
 
     def predict_proba(
-        self, client: str, x: npt.ArrayLike | None, *, strict: bool = False
+        self, client: str, x: Any, *, strict: bool = False
     ) -> npt.NDArray[np.float32]:
         """Class probabilities [n, classes] under a client's own model."""
         if self.model.kind == "regression":
             raise ConfigError("a regression model predicts numbers, not probabilities: use predict")
         return np.exp(self._apply(client, x, strict))
 
-    def predict(
-        self, client: str, x: npt.ArrayLike | None, *, strict: bool = False
-    ) -> npt.NDArray[Any]:
+    def predict(self, client: str, x: Any, *, strict: bool = False) -> npt.NDArray[Any]:
         """Labels (in words, if the data had words) or means under a client's own model.
 
         A client that has none gets the central model; with ``strict`` an error.
         """
         return decode(self.model, self._apply(client, x, strict), self.label_names)
 
-    def _apply(self, client: str, x: npt.ArrayLike | None, strict: bool) -> npt.NDArray[np.float32]:
+    def _apply(self, client: str, x: Any, strict: bool) -> npt.NDArray[np.float32]:
         params = self.params(client, strict=strict)
-        inputs = None if x is None else jnp.asarray(x)
-        return np.asarray(self.model.apply(params, inputs, None))
+        return np.asarray(self.model.apply(params, as_inputs(self.model, x), None))
 
     def evaluate(
         self, data: ClientData, *, part: str = "test", mixture: int = MIXTURE, seed: int = 0
@@ -109,6 +107,7 @@ class PersonalModels:
         central model: what the client's model has forgotten.
         """
         check(self.model, data)
+        check_labels(self.label_names, data)
         clients = scored_clients(data, part)
         missing = [data.ids[k] for k in clients if data.ids[k] not in self.bank]
         if missing:
@@ -169,8 +168,11 @@ class PersonalModels:
 
     def _mixture(self, data: ClientData, part: str, count: int, seed: int) -> npt.NDArray[np.int64]:
         """A sample of all seen clients' examples in a part, without replacement."""
-        rows = positions(data, np.flatnonzero(data.seen), part)
-        order = np.argsort(mix(seed, "mixture", np.arange(len(rows))), kind="stable")
+        seen = np.flatnonzero(data.seen)
+        rows, sizes = positions(data, seen, part), data.sizes(part)[seen]
+        owner = np.repeat(seen, sizes)
+        place = rows - data.bounds[owner, PARTS.index(part)]
+        order = np.argsort(mix(seed, "mixture", data.hashes[owner], place), kind="stable")
         return np.sort(rows[order[:count]])
 
     def save(self, directory: str | Path) -> None:

@@ -24,7 +24,7 @@ from sartor.engine import Chunk, check
 from sartor.errors import CheckpointError, ConfigError, DataError, FileError
 from sartor.evaluation import Scores, compare
 from sartor.evaluation.statistics import Metric, jsonable
-from sartor.files import sweep, write_atomic, write_json
+from sartor.files import is_unfinished, sweep, write_atomic, write_json
 from sartor.models import Model
 from sartor.report import write_report
 from sartor.runs.config import Config, parse_config, read_config
@@ -88,6 +88,7 @@ def run(
     clock("data")
     # Only now is anything written: what is refused above leaves no directory behind.
     write_atomic(out / "config.toml", to_toml(config.to_table()))
+    sweep(out)
     events = Events(out / "events.jsonl")
     events.start(done if resume else None)
     central = config.central.fit(
@@ -168,16 +169,10 @@ def _round(line: dict[str, Any]) -> int:
 
 def _look(config: Config, out: Path, checkpoint: Path, resume: bool) -> int:
     """Whether a run can go on in a directory, without changing it; and after how many rounds."""
-    if resume and out.is_dir():
-        sweep(out)
     path = out / "config.toml"
     if not (resume and path.exists()):
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            hint = (
-                "there is no run in it to resume (no config.toml)"
-                if resume
-                else "go on with the run in it by --resume"
-            )
+        if out.exists() and not (out.is_dir() and all(map(is_unfinished, out.iterdir()))):
+            hint = "there is no run to resume in it" if resume else "go on with its run by --resume"
             raise FileError(f"{out} is not empty; {hint}, or choose another --out")
         return 0
     before, now = read_config(path).to_table(), config.to_table()
