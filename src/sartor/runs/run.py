@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import time
 import tomllib
 from pathlib import Path
@@ -24,7 +25,7 @@ from sartor.engine import Chunk, check
 from sartor.errors import CheckpointError, ConfigError, DataError, FileError
 from sartor.evaluation import Scores, compare
 from sartor.evaluation.statistics import Metric, jsonable
-from sartor.files import is_unfinished, sweep, write_atomic, write_json
+from sartor.files import is_unfinished, read_json, sweep, write_atomic, write_json
 from sartor.models import Model
 from sartor.report import write_report
 from sartor.runs.config import Config, parse_config, read_config
@@ -91,10 +92,13 @@ def run(
     sweep(out)
     events = Events(out / "events.jsonl")
     events.start(done if resume else None)
+    if done < config.central.rounds:  # models made after fewer rounds are of no use any more
+        shutil.rmtree(out / "models", ignore_errors=True)
     central = config.central.fit(
         model, data, seed=config.seed, engine=config.engine,
         checkpoint=checkpoint, progress=progress, on_chunk=events.rounds,
     )  # fmt: skip
+    _make_room(out / "models", central.algorithm)
     central.save(out / "models" / "central")
     clock("central")
     scores = [central.evaluate(data)]
@@ -203,6 +207,15 @@ def _check_work(config: Config, model: Model, data: ClientData) -> None:
             "no client has a test part, so there is nothing honest to measure; add test = 0.2 "
             "under [split]"
         )
+
+
+def _make_room(models: Path, algorithm: dict[str, Any]) -> None:
+    """Remove personal models that were made before rounds were added; the central one goes last."""
+    manifest = models / "central" / "manifest.json"
+    if manifest.exists() and read_json(manifest).get("central") != jsonable(algorithm):
+        for folder in models.iterdir():
+            if folder.name != "central":
+                shutil.rmtree(folder)
 
 
 def _names(config: Config) -> list[str]:
