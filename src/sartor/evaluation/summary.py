@@ -165,7 +165,9 @@ def _over(scores: Scores, mask: Bools, verdicts: Mapping[Metric, Gains], seed: i
     if mixture is not None:
         found["mixture_loss"] = Estimate(*_estimate(mixture[mask], seed))
         if central is not None:
-            found["forgetting"] = Estimate(*_estimate((mixture - central)[mask], seed))
+            with np.errstate(invalid="ignore"):  # two infinite losses have no difference
+                forgetting = (mixture - central)[mask]
+            found["forgetting"] = Estimate(*_estimate(forgetting, seed))
     return Summary(scores.method, int(mask.sum()), int(weights.sum()), **found)
 
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from sartor.central import CentralModel
-from sartor.central.base import check_numbers, check_seed, describe
+from sartor.central.settings import check_numbers, check_seed, describe
 from sartor.data import ClientData
 from sartor.engine import Engine, Optimizer, check, check_labels
 from sartor.engine.blocks import Block, Recipe, train_each

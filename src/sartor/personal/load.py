@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from sartor.central import CentralModel
-from sartor.central.base import FORMAT, VERSION
+from sartor.central.model import FORMAT, VERSION
 from sartor.engine import Engine
 from sartor.errors import ConfigError, FileError, SartorError
 from sartor.files import load_tree, read_json

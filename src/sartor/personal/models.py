@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central import CentralModel
-from sartor.central.base import (
+from sartor.central.model import (
     FORMAT,
     VERSION,
     as_inputs,

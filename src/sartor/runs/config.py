@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 from sartor import central, personal
 from sartor import data as data_room
 from sartor.central import Central
-from sartor.central.base import describe
+from sartor.central.settings import describe
 from sartor.data import ClientData
 from sartor.engine import Engine
 from sartor.errors import ConfigError, FileError

@@ -1,0 +1,201 @@
+"""The trained central model: predict, assign, evaluate, save."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sartor.data import PARTS, ClientData
+from sartor.engine import Engine, check, check_labels
+from sartor.engine.scoring import Scored, positions, score_shared
+from sartor.errors import ConfigError, DataError
+from sartor.evaluation import Scores
+from sartor.files import read_json, replacing, save_tree, write_json
+from sartor.models import Model, Params
+
+FORMAT = "sartor-models"
+VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CentralModel:
+    """A trained central model: one hypothesis, or q of them.
+
+    Attributes:
+        model: the hypothesis class.
+        hypotheses: the hypotheses, stacked: [q, ...].
+        algorithm: name and hyper-parameters of what trained it.
+        loss: the cohort's mean training loss in every round.
+        label_names: the word of each class, if labels were words.
+        engine: how it was run, and is run when evaluated.
+    """
+
+    model: Model
+    hypotheses: Params
+    algorithm: dict[str, Any]
+    loss: npt.NDArray[np.float32]
+    label_names: tuple[str, ...] | None = None
+    engine: Engine = dataclasses.field(default_factory=Engine)
+
+    def __repr__(self) -> str:
+        return f"CentralModel({self.algorithm['name']}, q={self.q})"
+
+    @property
+    def q(self) -> int:
+        """How many hypotheses there are."""
+        return int(jax.tree.leaves(self.hypotheses)[0].shape[0])
+
+    @property
+    def params(self) -> Params:
+        """The hypothesis, if there is only one."""
+        if self.q > 1:
+            raise ConfigError(f"there are {self.q} hypotheses; take one from `hypotheses`")
+        return jax.tree.map(lambda a: a[0], self.hypotheses)
+
+    def assign(self, data: ClientData) -> npt.NDArray[np.int64]:
+        """The hypothesis of each client: the one with the lowest loss on its training part."""
+        if self.q == 1:
+            return np.zeros(len(data), np.int64)
+        everyone = np.arange(len(data))
+        scored = score_shared(
+            self.model, data, positions(data, everyone, "train"), self.hypotheses, self.engine
+        )
+        sizes = data.sizes("train")
+        sums = np.add.reduceat(scored.loss, np.cumsum(sizes) - sizes, axis=1)
+        return np.asarray(sums.argmin(axis=0))
+
+    def evaluate(self, data: ClientData, *, part: str = "test") -> Scores:
+        """Score every client's test part: one row per client."""
+        check(self.model, data)
+        check_labels(self.label_names, data)
+        clients = scored_clients(data, part)
+        rows = positions(data, clients, part)
+        scored = score_shared(self.model, data, rows, self.hypotheses, self.engine)
+        sizes = data.sizes(part)[clients]
+        cluster = self.assign(data)[clients]
+        chosen = np.repeat(cluster, sizes)
+        examples = np.arange(len(rows))
+        mine = Scored(scored.loss[chosen, examples], scored.correct[chosen, examples])
+        extra = {"cluster": cluster} if self.q > 1 else {}
+        name = str(self.algorithm["name"])
+        return make_scores(name, self.model, data, clients, part, mine, extra)
+
+    def predict_proba(self, x: Any, cluster: int = 0) -> npt.NDArray[np.float32]:
+        """Class probabilities [n, classes]."""
+        if self.model.kind == "regression":
+            raise ConfigError("a regression model predicts numbers, not probabilities: use predict")
+        return np.exp(self._apply(x, cluster))
+
+    def predict(self, x: Any, cluster: int = 0) -> npt.NDArray[Any]:
+        """Labels (their words, if the data had words), or means for regression."""
+        return decode(self.model, self._apply(x, cluster), self.label_names)
+
+    def _apply(self, x: Any, cluster: int) -> npt.NDArray[np.float32]:
+        params = jax.tree.map(lambda a: a[cluster], self.hypotheses)
+        return np.asarray(self.model.apply(params, as_inputs(self.model, x), None))
+
+    def save(self, directory: str | Path) -> None:
+        """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it."""
+        with replacing(directory, is_models) as folder:
+            save_tree(folder / "central.safetensors", self.hypotheses, {})
+            write_json(folder / "manifest.json", self.manifest("central"))
+
+    def manifest(self, kind: str) -> dict[str, Any]:
+        """What a directory of saved models says about itself."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": kind,
+            "model": self.model.spec,
+            "central": self.algorithm,
+            "q": self.q,
+            "label_names": self.label_names,
+        }
+
+
+def is_models(path: Path) -> bool:
+    """Whether a directory holds models saved by Sartor and nothing else."""
+    names = {file.name for file in path.iterdir()}
+    shards = {name for name in names if re.fullmatch(r"shard-\d+\.safetensors", name)}
+    if "manifest.json" not in names or names - shards - {"manifest.json", "central.safetensors"}:
+        return False
+    found = read_json(path / "manifest.json")
+    return isinstance(found, dict) and found.get("format") == FORMAT
+
+
+def as_inputs(model: Model, x: Any) -> Any:
+    """Inputs of a prediction as arrays; refuses a shape that the model does not take."""
+    if x is None or isinstance(x, Mapping):
+        return x if x is None else {name: jnp.asarray(column) for name, column in x.items()}
+    inputs = jnp.asarray(x)
+    if model.input_shape is not None and inputs.shape[1:] != model.input_shape:
+        raise DataError(
+            f"x has shape {inputs.shape}, but the model takes a batch of examples of shape "
+            f"{model.input_shape}: (n, {', '.join(map(str, model.input_shape))})"
+        )
+    return inputs
+
+
+def scored_clients(data: ClientData, part: str) -> npt.NDArray[np.int64]:
+    """Positions of the clients that have examples in a part; refuses data where none has."""
+    if part not in PARTS:
+        raise ConfigError(f"part must be one of {PARTS} (got {part!r})")
+    sizes = data.sizes(part)
+    clients = np.flatnonzero(sizes)
+    if not len(clients):
+        raise DataError(
+            f"no client has a {part} part, so there is nothing honest to measure; make one with "
+            f"data.split({part}=0.2, seed=0) before fitting"
+        )
+    left = len(data) - len(clients)
+    if left:
+        warnings.warn(
+            f"{left} of {len(data)} clients have no {part} examples and are left out of the scores",
+            stacklevel=3,
+        )
+    return clients
+
+
+def make_scores(
+    method: str,
+    model: Model,
+    data: ClientData,
+    clients: npt.NDArray[np.int64],
+    part: str,
+    scored: Scored,
+    extra: dict[str, npt.NDArray[Any]],
+    baseline: Scores | None = None,
+) -> Scores:
+    """The score table of some clients from their examples' results."""
+    domain = data.metadata.get("domain")
+    return Scores(
+        method=method,
+        client=tuple(data.ids[k] for k in clients),
+        size=data.sizes("train")[clients],
+        test_size=data.sizes(part)[clients],
+        seen=data.seen[clients],
+        example_loss=scored.loss,
+        example_correct=scored.correct if model.has_accuracy else None,
+        domain=None if domain is None else tuple(str(d) for d in domain[clients]),
+        extra=extra,
+        baseline=baseline,
+    )
+
+
+def decode(
+    model: Model, prediction: npt.NDArray[Any], label_names: tuple[str, ...] | None
+) -> npt.NDArray[Any]:
+    """Labels of log-probabilities, in words if there are words; means as they are."""
+    if model.kind == "regression":
+        return prediction
+    labels = prediction.argmax(axis=-1)
+    return np.asarray(labels if label_names is None else np.asarray(label_names)[labels])

@@ -1,0 +1,62 @@
+"""Hyper-parameters of algorithms: checked when they are given, and described in plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from numbers import Integral, Real
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+
+from sartor.engine import Optimizer
+from sartor.errors import ConfigError
+from sartor.trees import traced_hash
+
+
+def describe(algorithm: Any) -> dict[str, Any]:
+    """An algorithm's name and hyper-parameters, as plain values."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Optimizer):
+            return {"name": value.name, **dict(value.options)}
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, optax.GradientTransformation):
+            weights = {"w": jnp.zeros(2)}
+            return "custom " + traced_hash(value.update, weights, value.init(weights), weights)
+        return [plain(v) for v in value]
+
+    fields = {f.name: plain(getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm)}
+    return {"name": type(algorithm).__name__, **fields}
+
+
+def check_numbers(algorithm: Any, *, at_least_one: tuple[str, ...]) -> None:
+    """Refuse hyper-parameters that cannot be meant; tables become optimizers."""
+
+    def refuse(name: str, wanted: str) -> None:
+        value = getattr(algorithm, name)
+        raise ConfigError(f"{type(algorithm).__name__}: {name} must be {wanted} (got {value!r})")
+
+    for name in at_least_one:
+        value = getattr(algorithm, name)
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            refuse(name, "a whole number of at least 1")
+        object.__setattr__(algorithm, name, int(value))
+    for field in dataclasses.fields(algorithm):
+        value = getattr(algorithm, field.name)
+        if field.name.endswith("learning_rate"):
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            if not (number and 0 < float(value) < math.inf):
+                refuse(field.name, "a positive number")
+            object.__setattr__(algorithm, field.name, float(value))
+        if field.name.endswith("optimizer") and isinstance(value, dict):
+            object.__setattr__(algorithm, field.name, Optimizer.of(value))
+
+
+def check_seed(seed: Any) -> int:
+    """The seed as a whole number, or an error."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise ConfigError(f"seed must be a whole number (got {seed!r})")
+    return int(seed)
