@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import warnings
 from pathlib import Path
@@ -58,11 +59,16 @@ def run_command(
     """Train, personalize, evaluate and report, as a configuration says."""
     settings = read_config(config, overrides or [])
     directory = out or Path("runs") / config.stem
+    if resume and not directory.exists():
+        typer.echo(f"{directory} holds no run yet: starting a new one", err=True)
     try:
         finished = run(settings, directory, resume=resume)
     except (InterruptedRun, KeyboardInterrupt) as stopped:
         what = str(stopped) or "stopped"
-        typer.echo(f"{what}. Everything so far is kept; go on with --resume", err=True)
+        again = ["sartor", *sys.argv[1:], *([] if resume else ["--resume"])]
+        typer.echo(
+            f"{what}. Everything so far is kept; go on with\n  {shlex.join(again)}", err=True
+        )
         raise typer.Exit(130) from stopped
     for scores in finished.scores:
         typer.echo(str(scores.summary(seed=settings.seed)))
@@ -90,9 +96,14 @@ def info_command(
     client: Annotated[str | None, typer.Option(help="The client column, for tables.")] = None,
     label: Annotated[str | None, typer.Option(help="The label column, for tables.")] = None,
     domain: Annotated[str | None, typer.Option(help="The domain column, for tables.")] = None,
+    features: Annotated[
+        list[str] | None, typer.Option(help="A feature column; repeat it. (default: all others)")
+    ] = None,
 ) -> None:
     """Show clients, sizes and labels, and warn where the order of clients carries a shift."""
-    opened = sartor.data.open(path, client=client, label=label, domain=domain)
+    opened = sartor.data.open(
+        path, client=client, label=label, domain=domain, features=features or None
+    )
     rows = sartor.data.describe(opened).rows()
     width = max(len(name) for name, _ in rows)
     for name, value in rows:

@@ -92,7 +92,7 @@ def writers(path=None):
     """Clients with images of dark strokes on blank paper; or real writers."""
     if path:
         data = sartor.data.open(path)
-        return data.select(data.ids[::110])
+        return data.select(data.ids[::250])
     draw = np.random.default_rng(0)
     sizes = [3, 45, 20, 7, 61, 33, 1, 28, 40]
     client = np.repeat([f"writer-{k}" for k in range(len(sizes))], sizes)
@@ -259,6 +259,21 @@ def test_targets_must_have_the_shape_of_predictions(shape):
     else:
         loss = sartor.FedAvg(rounds=200, server_momentum=0.0).fit(model, data).loss
         assert loss[-1] < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("apply", "words"),
+    [
+        (lambda p, x, k: x @ p["w"] + 3, r"log-probabilities.*log_softmax"),
+        (lambda p, x, k: jax.nn.log_softmax(x @ p["w"])[:, :2], r"\(2, 2\).*must be \(2, 3\)"),
+        (lambda p, x: x, r"apply\(params, x, key\) raised TypeError"),
+        (lambda p, x, k: x[:, :2] @ p["w"], r"x of shape \(2, 4\)"),
+    ],
+)
+def test_a_model_that_breaks_its_promise_is_refused_before_training(apply, words):
+    model = sartor.Model(lambda key: {"w": jnp.zeros((4, 3))}, apply, classes=3)
+    with pytest.raises(ConfigError, match=words):
+        sartor.FedAvg(rounds=1).fit(model, classification())
 
 
 def test_integers_that_would_wrap_are_refused():

@@ -260,8 +260,8 @@ def test_saving_never_deletes_what_is_not_ours(data, central, tmp_path):
 def test_damaged_and_foreign_models_are_named(data, central, tmp_path):
     path = tmp_path / "models"
     sartor.Finetune(epochs=1).fit(central, data).save(path)
-    with pytest.raises(FileError, match="does not exist"):
-        sartor.load(tmp_path / "nowhere")
+    with pytest.raises(FileError, match=rf"there are models in {path}"):
+        sartor.load(tmp_path)
     shard = path / "shard-00000.safetensors"
     content = shard.read_bytes()
     shard.write_bytes(content[: len(content) // 2])
@@ -304,6 +304,10 @@ def test_errors_of_use(data, central):
         sartor.Finetune().fit(central, data, seed=0.7)
     with pytest.raises(DataError, match=r"x has shape \(1, 2\).*\(n, 3\)"):
         central.predict([[1.0, 2.0]])
+    with pytest.raises(DataError, match="NaN or infinite value in example 1"):
+        central.predict([[1.0, 2.0, 3.0], [np.nan, 0.0, 0.0]])
+    with pytest.raises(FileError, match="holds no models saved by Sartor"):
+        sartor.load("nowhere")
     assert sartor.Finetune(layers="dense_1").layers == ("dense_1",)
     with pytest.raises(ConfigError, match=r"epochs.*at least 1"):
         sartor.Local(epochs=0)

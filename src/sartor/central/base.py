@@ -158,7 +158,7 @@ class Central(abc.ABC):
         raise DivergedError(
             f"{type(self).__name__} diverged in round {chunk.start + first + 1}: the update of "
             f"{len(clients)} of {len(bad[first])} clients is not finite ({named}){kept}. Lower the "
-            "learning rate, or look at these clients' data",
+            "learning rate, standardize the features, or look at these clients' data",
             round=chunk.start + first + 1,
             clients=clients,
         )

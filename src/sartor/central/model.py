@@ -77,7 +77,10 @@ class CentralModel:
         """Score every client's test part: one row per client."""
         check(self.model, data)
         check_labels(self.label_names, data)
-        clients = scored_clients(data, part)
+        return self.score(data, scored_clients(data, part), part)
+
+    def score(self, data: ClientData, clients: npt.NDArray[np.int64], part: str) -> Scores:
+        """Score some clients, by position; what :meth:`evaluate` does after its checks."""
         rows = positions(data, clients, part)
         scored = score_shared(self.model, data, rows, self.hypotheses, self.engine)
         sizes = data.sizes(part)[clients]
@@ -142,6 +145,9 @@ def as_inputs(model: Model, x: Any) -> Any:
             f"x has shape {inputs.shape}, but the model takes a batch of examples of shape "
             f"{model.input_shape}: (n, {', '.join(map(str, model.input_shape))})"
         )
+    bad = ~jnp.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
+    if bad.any():
+        raise DataError(f"x holds a NaN or infinite value in example {int(bad.argmax())}")
     return inputs
 
 

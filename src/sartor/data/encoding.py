@@ -15,6 +15,19 @@ from sartor.data.dataset import ClientData, Column, Integers, assemble
 from sartor.errors import DataError
 
 
+def text_of(value: Any) -> str:
+    """A client's id as a text; a whole number is the same client as an integer or as a float.
+
+    >>> text_of(1005.0), text_of(1005), text_of(b"ann"), text_of(0.5)
+    ('1005', '1005', 'ann', '0.5')
+    """
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
 @dataclass
 class Coder:
     """Numbers values in the order of their first appearance, over any number of batches.
@@ -36,7 +49,7 @@ class Coder:
 
     def texts(self) -> list[str]:
         """The values as texts, by number."""
-        return [v.decode() if isinstance(v, bytes) else str(v) for v in self.values]
+        return [text_of(value) for value in self.values]
 
     def sorted(self, codes: Integers) -> tuple[Column, tuple[str, ...]]:
         """The codes as class numbers in sorted order, and the sorted words."""

@@ -195,7 +195,7 @@ def check(model: Model, data: ClientData) -> None:
     _check_range(data)
     _check_inputs(model, data.columns)
     if model.kind == "regression":
-        _check_targets(model, data)
+        _check_predictions(model, data)
         return
     if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
         raise DataError(
@@ -212,6 +212,8 @@ def check(model: Model, data: ClientData) -> None:
             f"range for a model of {classes} classes (0 to {classes - 1}); use "
             f"classes={int(used.max()) + 1} or correct the label"
         )
+    if model.spec is None:  # the ready models need no proof
+        _check_predictions(model, data)
 
 
 def check_labels(expected: tuple[str, ...] | None, data: ClientData) -> None:
@@ -241,20 +243,46 @@ def _check_range(data: ClientData) -> None:
                 )
 
 
-def _check_targets(model: Model, data: ClientData) -> None:
-    """The model's predictions must have the shape of the targets: NumPy would broadcast."""
+def _check_predictions(model: Model, data: ClientData) -> None:
+    """What the model says of two examples must be what its kind promises."""
+    x, y = _two_examples(data)
+    try:
+        params = model.init(jax.random.key(0))
+        predicted = model.apply(params, x, None)
+    except Exception as error:
+        shapes = jax.tree.map(jnp.shape, x)
+        raise ConfigError(
+            f"the model failed on two examples, x of shape {shapes}: apply(params, x, key) raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if model.kind == "regression":
+        if predicted.shape != y.shape:
+            raise DataError(
+                f"column 'y': a target has shape {y.shape[1:]}, but the model predicts "
+                f"{predicted.shape[1:]} for an example; make them the same"
+            )
+        return
+    wanted = (model.classes,) if model.kind == "density" else (2, model.classes)
+    if predicted.shape != wanted:
+        raise ConfigError(
+            f"apply gave the shape {predicted.shape} for two examples, but with "
+            f"classes={model.classes} it must be {wanted}"
+        )
+    total = float(jnp.exp(predicted).sum(axis=-1).reshape(-1)[0])
+    if not abs(total - 1) < 0.01:
+        raise ConfigError(
+            f"apply must return log-probabilities, but the exponentials of a row sum to {total:.4g}"
+            ", not 1; end it with jax.nn.log_softmax"
+        )
+
+
+def _two_examples(data: ClientData) -> tuple[Any, jax.Array]:
+    rows = data.rows[[0, -1]]
     columns = {
-        name: jax.ShapeDtypeStruct((2, *column.shape[1:]), _device_dtype(column))
+        name: jnp.asarray(np.asarray(column[rows], _device_dtype(column)))
         for name, column in data.columns.items()
     }
-    x, y = jax.eval_shape(take, columns, jax.ShapeDtypeStruct((2,), jnp.int32))
-    params = jax.eval_shape(model.init, jax.random.key(0))
-    predicted = jax.eval_shape(lambda p, x: model.apply(p, x, None), params, x)
-    if predicted.shape != y.shape:
-        raise DataError(
-            f"column 'y': a target has shape {y.shape[1:]}, but the model predicts "
-            f"{predicted.shape[1:]} for an example; make them the same"
-        )
+    return take(columns, jnp.arange(2))
 
 
 def _check_inputs(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None:

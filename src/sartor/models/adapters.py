@@ -127,6 +127,11 @@ def from_equinox(
     """
     import equinox as eqx
 
+    if isinstance(make, eqx.Module):
+        raise ConfigError(
+            "from_equinox takes a function of a key that builds the module, such as "
+            f"lambda key: {type(make).__name__}(..., key=key); it got a module"
+        )
     example = make(jax.random.key(0))
     if any(
         isinstance(leaf, eqx.nn.StateIndex)

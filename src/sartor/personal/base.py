@@ -144,7 +144,7 @@ class Personal(abc.ABC):
             named = ", ".join(map(repr, bad[:3])) + (" …" if len(bad) > 3 else "")
             raise DivergedError(
                 f"{type(self).__name__} diverged for {len(bad)} clients ({named}); lower the "
-                "learning rate, or look at these clients' data",
+                "learning rate, standardize the features, or look at these clients' data",
                 round=0,
                 clients=bad,
             )

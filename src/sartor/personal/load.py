@@ -34,6 +34,10 @@ def load(
         What was saved. Clients' models are read one at a time, when asked for.
     """
     path = Path(directory)
+    if not (path / "manifest.json").is_file():
+        inside = sorted(str(m.parent) for m in path.glob("**/manifest.json"))
+        hint = f"; there are models in {', '.join(inside)}" if inside else ""
+        raise FileError(f"{path} holds no models saved by Sartor (no manifest.json){hint}")
     manifest = read_json(path / "manifest.json")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise FileError(f"{path} does not hold models saved by Sartor")

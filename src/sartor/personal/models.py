@@ -21,6 +21,7 @@ from sartor.central.model import (
     scored_clients,
 )
 from sartor.data import PARTS, ClientData
+from sartor.data.encoding import text_of
 from sartor.engine import Engine, check, check_labels
 from sartor.engine.schedule import Ints
 from sartor.engine.scoring import EachScorer, Scored, positions, score_shared
@@ -67,7 +68,7 @@ class PersonalModels:
     def params(self, client: str, *, strict: bool = False) -> Params:
         """One client's hypothesis; for an unknown client the central one, unless ``strict``."""
         shape = jax.eval_shape(self.model.init, jax.random.key(0))
-        client = str(client)  # ids are texts everywhere
+        client = text_of(client)  # ids are texts everywhere
         if client not in self.bank:
             if strict or self.central is None:
                 raise DataError(f"there is no model for client {client!r}; there are {len(self)}")
@@ -121,7 +122,7 @@ class PersonalModels:
         cluster = np.array([self.cluster[data.ids[k]] for k in clients])
         baseline = None
         if self.central is not None:
-            baseline = self.central.evaluate(data, part=part)
+            baseline = self.central.score(data, clients, part)
             if self.central.q > 1:
                 extra["cluster"] = cluster
         if len(everybody):

@@ -91,9 +91,16 @@ def _headline(results: dict[str, Any]) -> str:
     better = max if metric == "accuracy" else min
     best = better(finite, key=lambda name: finite[name])
     low, high = methods[best][metric]["interval"]
+    # A tie is said to be one: the best mean alone says little.
+    ties = [
+        f"{({c['a'], c['b']} - {best}).pop()} (p = {c['p_value']:.2f})"
+        for c in results["comparisons"]
+        if best in (c["a"], c["b"]) and (c["p_value"] is None or c["p_value"] > 0.05)
+    ]
+    tied = f", not distinguishable from {', '.join(ties)}" if ties else ""
     return (
         f"{best} has the best mean test {metric} over clients: "
-        f"{_number(methods[best][metric]['mean'])} ({_number(low)} to {_number(high)})."
+        f"{_number(methods[best][metric]['mean'])} ({_number(low)} to {_number(high)}){tied}."
     )
 
 

@@ -7,6 +7,7 @@ import inspect
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -179,7 +180,11 @@ def _algorithm(where: str, table: Any, algorithms: Mapping[str, Any]) -> Any:
 
 
 def _choose(where: str, table: Table, choices: Mapping[str, Any], key: str = "name") -> None:
-    name = table.get(key)
+    if key not in table:
+        near = get_close_matches(key, table, n=1)
+        hint = f"did you mean it by {near[0]!r}?" if near else f"choose one of {', '.join(choices)}"
+        raise ConfigError(f"{where}.{key} is missing; {hint}")
+    name = table[key]
     if not isinstance(name, str) or name not in choices:
         hint = nearest(str(name), choices, "choose one of")
         raise ConfigError(f"{where}.{key} is {name!r}; {hint}")

@@ -176,8 +176,14 @@ def _look(config: Config, out: Path, checkpoint: Path, resume: bool) -> int:
     path = out / "config.toml"
     if not (resume and path.exists()):
         if out.exists() and not (out.is_dir() and all(map(is_unfinished, out.iterdir()))):
-            hint = "there is no run to resume in it" if resume else "go on with its run by --resume"
-            raise FileError(f"{out} is not empty; {hint}, or choose another --out")
+            if resume:
+                raise FileError(
+                    f"{out} holds no run to resume, but other files; choose another --out"
+                )
+            raise FileError(
+                f"{out} is not empty; go on with its run by --resume (with the same settings), or "
+                "choose another --out"
+            )
         return 0
     before, now = read_config(path).to_table(), config.to_table()
     for table in (before, now):
