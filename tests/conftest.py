@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -10,6 +11,12 @@ import pytest
 # Compilation makes the first example slow, which says nothing about the code.
 hypothesis.settings.register_profile("sartor", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("sartor")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c() -> None:
+    """Programs in the background ignore Ctrl-C, and so would the programs that tests start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
