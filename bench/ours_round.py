@@ -50,12 +50,12 @@ def run_rounds(images: np.ndarray, labels: np.ndarray, workload: common.Workload
         server_learning_rate=common.SERVER_STEP_SIZE,
         server_momentum=common.SERVER_MOMENTUM,
     )
-    start = algorithm.init(model, jax.random.key(0))
+    start = algorithm.init(model, data, jax.random.key(0))
     chunks = list(run_chunks(algorithm, model, data, start, seed=0, engine=sartor.Engine()))
     timed = [c for c in chunks if c.start >= workload.warmup]
     losses = [float(c.metrics["loss"].mean()) for c in chunks]
-    end = chunks[-1].state.params
-    squares = jax.tree.map(lambda a, b: float(((a - b) ** 2).sum()), end, start.params)
+    end = chunks[-1].state.hypotheses
+    squares = jax.tree.map(lambda a, b: float(((a - b) ** 2).sum()), end, start.hypotheses)
     return Result(
         seconds=[c.seconds / (c.stop - c.start) for c in timed for _ in range(c.stop - c.start)],
         parameters=sartor.models.count_parameters(end),

@@ -34,7 +34,7 @@ def measure(population: int, cohort: int, rounds: int, warmup: int) -> list[floa
     data = sartor.data.from_arrays(x, y, np.repeat(np.arange(population), examples))
     model = sartor.models.logistic(features=20, classes=5)
     algorithm = sartor.FedAvg(rounds=warmup + rounds, cohort=cohort)
-    start = algorithm.init(model, jax.random.key(0))
+    start = algorithm.init(model, data, jax.random.key(0))
     chunks = list(run_rounds(algorithm, model, data, start, seed=0, engine=sartor.Engine()))
     return [c.seconds / (c.stop - c.start) for c in chunks if c.start >= warmup]
 

@@ -5,22 +5,34 @@ evaluation says who gains and who is hurt.
 """
 
 from sartor import data, evaluation, models
-from sartor.central import CentralModel, FedAvg
+from sartor.central import (
+    Agnostic,
+    BregmanClusters,
+    CentralModel,
+    FedAvg,
+    HypCluster,
+    KMeansClusters,
+)
 from sartor.data import ClientData
 from sartor.engine import Engine, Optimizer
 from sartor.errors import SartorError
 from sartor.evaluation import Scores, compare
 from sartor.models import Model
-from sartor.personal import Finetune, Local, PersonalModels, load
+from sartor.personal import Dapper, Finetune, Local, PersonalModels, load
 from sartor.runs import run
 from sartor.version import __version__
 
 __all__ = [
+    "Agnostic",
+    "BregmanClusters",
     "CentralModel",
     "ClientData",
+    "Dapper",
     "Engine",
     "FedAvg",
     "Finetune",
+    "HypCluster",
+    "KMeansClusters",
     "Local",
     "Model",
     "Optimizer",

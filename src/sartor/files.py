@@ -91,7 +91,7 @@ def read_json(path: Path) -> Any:
 
 def save_tree(path: Path, tree: Tree, metadata: Mapping[str, str]) -> None:
     """Write a tree of arrays and some text about it into one file, atomically."""
-    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in flatten(tree).items()}
+    arrays = {name: np.asarray(leaf, order="C") for name, leaf in flatten(tree).items()}
     write_atomic(path, to_safetensors(arrays, dict(metadata)))
 
 
@@ -121,8 +121,15 @@ def load_tree(path: Path, like: Tree, index: int | None = None) -> Tree:
                     f"{path} does not hold this model: {name!r} has shape {stored}, "
                     f"but the model's is {tuple(leaf.shape)}; give the model that was saved"
                 )
-            leaves[name] = part[:] if index is None else part[index : index + 1][0]
+            leaves[name] = file.get_tensor(name) if index is None else part[index : index + 1][0]
     return unflatten(like, leaves)
+
+
+def load_arrays(path: Path, prefix: str) -> dict[str, npt.NDArray[Any]]:
+    """Read the arrays whose names begin with a prefix, by the rest of their names."""
+    with _opened(path) as file:
+        names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+        return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
 
 
 @contextlib.contextmanager

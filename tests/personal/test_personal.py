@@ -61,7 +61,7 @@ def test_finetune_is_sgd_from_the_central_model(data, central):
     personal = algorithm.fit(central, data, seed=7)
     for client in data.ids:
         own = data.client(client)
-        word = mix(7, "Finetune", data.hashes[data.position(client)])
+        word = mix(7, "personal", data.hashes[data.position(client)])
         expected = plain_sgd(central.params, own["x"], own["y"], word, 3, 8, 0.1)
         close(personal.params(client), expected)
 
@@ -71,7 +71,7 @@ def test_local_is_sgd_from_scratch_and_takes_nothing_from_the_central_model(data
     alone, beside = algorithm.fit(MODEL, data, seed=7), algorithm.fit(central, data, seed=7)
     for client in data.ids:
         own = data.client(client)
-        word = mix(7, "Local", data.hashes[data.position(client)])
+        word = mix(7, "personal", data.hashes[data.position(client)])
         key = jax.random.wrap_key_data(jnp.asarray(key_data(mix(word, "init"))))
         expected = plain_sgd(MODEL.init(key), own["x"], own["y"], word, 2, 8, 0.1)
         close(alone.params(client), expected)
@@ -281,7 +281,7 @@ def test_damaged_and_foreign_models_are_named(data, central, tmp_path):
     manifest.write_text("{}")
     with pytest.raises(FileError, match="does not hold models saved by Sartor"):
         sartor.load(path)
-    manifest.write_text(json.dumps({k: v for k, v in table.items() if k != "trained"}))
+    manifest.write_text(json.dumps({k: v for k, v in table.items() if k != "objective"}))
     with pytest.raises(FileError, match="is damaged"):
         sartor.load(path)
 

@@ -48,7 +48,7 @@ def test_unknown_keys_name_the_nearest(setting, message):
         ("central.learning_rate=fast", "central.learning_rate must be a number (got 'fast')"),
         ("central.weights=sizes", "central.weights must be one of 'size', 'uniform'"),
         ("central.name=FedAgv", "central.name is 'FedAgv'; did you mean 'FedAvg'?"),
-        ("central.name=[]", "central.name is []; choose one of FedAvg"),
+        ("central.name=[]", "central.name is []; choose one of Agnostic"),
         ("personal.1.name=Lokal", "personal.1.name is 'Lokal'; did you mean 'Local'?"),
         ("personal.0.epochs=0", "personal.0: Finetune: epochs must be a whole number of at least"),
         ("personal.0.layers=dense_1", "personal.0.layers must be a list, each entry a text"),

@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
-from sartor.central.checkpoint import Checkpoint
+from sartor.central.checkpoint import Checkpoint, History
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_numbers, check_seed, describe
 from sartor.data import ClientData
@@ -20,18 +21,17 @@ from sartor.engine import Chunk, Cohort, Engine, check, run_rounds
 from sartor.engine.engine import model_identity
 from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun
 from sartor.interrupts import Interrupts
-from sartor.models import Model, Params
+from sartor.models import Model
 from sartor.progress import Bar
 from sartor.randomness import key_data, mix
-from sartor.trees import Tree
 
 
 @dataclasses.dataclass(frozen=True)
 class Central(abc.ABC):
     """A central algorithm: what a cohort computes, and what the server does with the sum.
 
-    Subclasses add hyper-parameters and four pure functions: ``init``, ``clients``, ``server``
-    and ``hypotheses``.
+    Subclasses add hyper-parameters and three pure functions: ``init``, ``clients`` and ``server``.
+    Their state has the hypotheses, stacked, in a field of that name: [q, ...].
 
     Attributes:
         rounds: communication rounds T.
@@ -52,8 +52,8 @@ class Central(abc.ABC):
         """Examples in a client's step."""
 
     @abc.abstractmethod
-    def init(self, model: Model, key: jax.Array) -> Tree:
-        """The state before the first round."""
+    def init(self, model: Model, data: ClientData, key: jax.Array) -> Any:
+        """A state to begin with."""
 
     @abc.abstractmethod
     def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
@@ -63,9 +63,30 @@ class Central(abc.ABC):
     def server(self, state: Any, upload: Any) -> Any:
         """The state after a round."""
 
-    @abc.abstractmethod
-    def hypotheses(self, state: Any) -> Params:
-        """The models, stacked: [q, ...]."""
+    @property
+    def jobs(self) -> int:
+        """How many jobs a client has in a round."""
+        return 1
+
+    @property
+    def scores(self) -> bool:
+        """Whether clients score hypotheses on their examples before they train."""
+        return False
+
+    def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
+        """What the algorithm has to know about every client, by name."""
+        return {}
+
+    def begin(self, state: Any, model: Model, data: ClientData, seed: int, engine: Engine) -> Any:
+        """Where a run begins, if finding that takes work; a run that is resumed skips it."""
+        return state
+
+    def finish(self, trained: CentralModel, data: ClientData) -> CentralModel:
+        """What is left to do after the last round."""
+        return trained
+
+    def check(self, data: ClientData) -> None:  # noqa: B027  (most can work with any data)
+        """Refuse data that the algorithm cannot work with, before any work starts."""
 
     def __post_init__(self) -> None:
         check_numbers(self, at_least_one=("rounds", "cohort", "epochs", "batch"))
@@ -100,15 +121,14 @@ class Central(abc.ABC):
         check(model, data)
         if not data.seen.any():
             raise DataError("no client is seen, so there is nothing to train on; lower `unseen`")
-        state = self.init(model, initial_key(seed))
-        keeper, start = None, 0
-        losses = np.zeros(0, np.float32)
+        self.check(data)
+        like = self.init(model, data, initial_key(seed))
+        keeper, found = None, None
         if checkpoint is not None:
             keeper = Checkpoint(Path(checkpoint), self._identity(model, data, seed, engine))
-            found = keeper.load(state)
-            if found is not None:
-                start, state, losses = found
-                state = jax.tree.map(jnp.asarray, state)
+            found = keeper.load(like)
+        start, state, history = found or (0, self.begin(like, model, data, seed, engine), {})
+        state = jax.tree.map(jnp.asarray, state)
         if start > self.rounds:
             raise ConfigError(f"{checkpoint} is at round {start}, past rounds={self.rounds}")
         run = run_rounds(self, model, data, state, seed=seed, engine=engine, start=start)
@@ -116,23 +136,24 @@ class Central(abc.ABC):
         with Bar(name, self.rounds, progress) as bar, Interrupts() as interrupts:
             for chunk in run:
                 self._check_finite(chunk, data, keeper)
-                sizes = data.sizes("train")[chunk.clients]
-                mean = (chunk.metrics["loss"] * sizes).sum(axis=1) / sizes.sum(axis=1)
-                losses = np.concatenate([losses, mean.astype(np.float32)])
+                history = _longer(history, chunk, data.sizes("train"))
                 state = chunk.state
                 if on_chunk is not None:
                     on_chunk(chunk)
                 if keeper is not None:
-                    keeper.save(chunk.stop, state, losses)
-                bar.update(chunk.stop, f"loss {losses[-1]:.4f}")
+                    keeper.save(chunk.stop, state, history)
+                bar.update(chunk.stop, f"loss {history['loss'][-1]:.4f}")
                 if interrupts.requested and chunk.stop < self.rounds:
                     if keeper is None:
                         raise KeyboardInterrupt
                     raise InterruptedRun(
                         f"{name} stopped after round {chunk.stop} of {self.rounds}"
                     )
-        hypotheses = jax.tree.map(np.asarray, self.hypotheses(state))
-        return CentralModel(model, hypotheses, describe(self), losses, data.label_names, engine)
+        hypotheses = jax.tree.map(np.asarray, state.hypotheses)
+        trained = CentralModel(
+            model, hypotheses, describe(self), history, data.label_names, engine=engine
+        )
+        return self.finish(trained, data)
 
     def _identity(
         self, model: Model, data: ClientData, seed: int, engine: Engine
@@ -162,6 +183,15 @@ class Central(abc.ABC):
             round=chunk.start + first + 1,
             clients=clients,
         )
+
+
+def _longer(history: History, chunk: Chunk, sizes: npt.NDArray[np.int64]) -> History:
+    """The history with a chunk's rounds: means of the clients' losses, the rest as it is."""
+    weights = sizes[chunk.clients]
+    mean = (chunk.metrics["loss"] * weights).sum(axis=1) / weights.sum(axis=1)
+    new = {name: a for name, a in chunk.metrics.items() if name not in ("loss", "finite")}
+    new["loss"] = mean.astype(np.float32)
+    return {name: np.concatenate([history[name], a]) if history else a for name, a in new.items()}
 
 
 def initial_key(seed: int) -> jax.Array:

@@ -7,12 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from sartor.errors import CheckpointError, FileError
-from sartor.files import load_tree, read_metadata, save_tree
+from sartor.files import load_arrays, load_tree, read_metadata, save_tree
 from sartor.trees import Tree
+
+History = dict[str, npt.NDArray[Any]]
+"""What was measured in every round, by name: each [rounds, ...]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +29,13 @@ class Checkpoint:
     path: Path
     identity: dict[str, Any]
 
-    def save(self, round_: int, state: Tree, loss: npt.NDArray[np.float32]) -> None:
-        """Write the state after ``round_`` rounds, with the training loss of each."""
+    def save(self, round_: int, state: Tree, history: History) -> None:
+        """Write the state after ``round_`` rounds, with what was measured in each."""
         metadata = {"round": str(round_), "identity": json.dumps(self.identity)}
-        save_tree(self.path, {"state": state, "loss": loss}, metadata)
+        save_tree(self.path, {"state": state, "history": history}, metadata)
 
-    def load(self, like: Tree) -> tuple[int, Tree, npt.NDArray[np.float32]] | None:
-        """The round, state and losses to go on from; ``None`` where there is no checkpoint yet."""
+    def load(self, like: Tree) -> tuple[int, Tree, History] | None:
+        """The round, state and history to go on from; ``None`` where there is none yet."""
         if not self.path.exists():
             return None
         round_, identity = _read(self.path)
@@ -42,9 +44,8 @@ class Checkpoint:
                 f"{self.path} belongs to another configuration: "
                 f"{difference(identity, self.identity)}; set it back, or start in a new directory"
             )
-        shapes = {"state": like, "loss": np.zeros(round_, np.float32)}
-        tree = load_tree(self.path, shapes)
-        return round_, tree["state"], tree["loss"]
+        history = load_arrays(self.path, "history/")
+        return round_, load_tree(self.path, {"state": like, "history": history})["state"], history
 
 
 def saved_round(path: Path) -> int:

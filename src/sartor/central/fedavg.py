@@ -7,28 +7,33 @@ concatenation of all clients' samples.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from sartor.central.base import Central
+from sartor.central.settings import check_choices
+from sartor.data import ClientData
 from sartor.engine import Cohort, Optimizer
 from sartor.engine.optimizers import Chosen, build
 from sartor.errors import ConfigError
 from sartor.models import Model, Params
 
+TINY = float(np.finfo(np.float32).tiny)
+
 
 class State(NamedTuple):
-    """The global model and the memory of the server's optimizer."""
+    """The hypotheses, one here and q in a clustering, each with its server's memory: [q, ...]."""
 
-    params: Params
+    hypotheses: Params
     memory: optax.OptState
 
 
 class Upload(NamedTuple):
-    """What a cohort sends: sums only, so that secure aggregation stays possible."""
+    """What a cohort sends, by hypothesis: sums only, so that secure aggregation stays possible."""
 
     change: Params
     weight: jax.Array
@@ -66,47 +71,59 @@ class FedAvg(Central):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.weights not in ("size", "uniform"):
-            raise ConfigError(f"FedAvg: weights must be 'size' or 'uniform' (got {self.weights!r})")
+        check_choices(self, weights=("size", "uniform"))
         if not 0 <= self.server_momentum < 1:
             raise ConfigError(
-                f"FedAvg: server_momentum must be in [0, 1) (got {self.server_momentum!r})"
+                f"{type(self).__name__}: server_momentum must be in [0, 1) "
+                f"(got {self.server_momentum!r})"
             )
 
-    def init(self, model: Model, key: jax.Array) -> State:
+    def init(self, model: Model, data: ClientData, key: jax.Array) -> Any:
         """A random model."""
-        params = model.init(key)
-        return State(params, self._server.init(params))
+        return self._state(jax.tree.map(lambda a: a[None], model.init(key)))
 
-    def clients(self, state: State, cohort: Cohort) -> tuple[Upload, dict[str, jax.Array]]:
+    def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """Every client trains from the global model; the changes are summed by weight."""
-        weights = cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
-        trained = cohort.train(state.params, self._client, weights)
-        upload = Upload(trained.change, weights.sum())
-        return upload, {"loss": trained.loss, "finite": trained.finite}
+        trained = cohort.train(state.hypotheses, self.client_sgd, self.weights_of(cohort))
+        metrics = {"loss": trained.loss, "finite": trained.finite}
+        return Upload(trained.change, trained.weight), metrics
 
-    def server(self, state: State, upload: Upload) -> State:
-        """A step of the server's optimizer, with minus the average change as the gradient."""
-        gradient = jax.tree.map(
-            lambda change, old: (-change / upload.weight).astype(old.dtype),
-            upload.change,
-            state.params,
+    def server(self, state: Any, upload: Any) -> Any:
+        """A step of the server's optimizer, with minus the average change as the gradient.
+
+        A hypothesis that nobody has trained keeps its parameters and its memory.
+        """
+
+        def step(params: Params, memory: Any, change: Params, weight: jax.Array) -> Any:
+            gradient = jax.tree.map(
+                lambda c, old: (-c / jnp.maximum(weight, TINY)).astype(old.dtype), change, params
+            )
+            updates, after = self.server_sgd.update(gradient, memory, params)
+            new = optax.apply_updates(params, updates), after
+            return jax.tree.map(lambda a, b: jnp.where(weight > 0, a, b), new, (params, memory))
+
+        hypotheses, memory = jax.vmap(step)(
+            state.hypotheses, state.memory, upload.change, upload.weight
         )
-        updates, memory = self._server.update(gradient, state.memory, state.params)
-        return State(optax.apply_updates(state.params, updates), memory)
+        return state._replace(hypotheses=hypotheses, memory=memory)
 
-    def hypotheses(self, state: State) -> Params:
-        """The global model as a stack of one."""
-        return jax.tree.map(lambda a: a[None], state.params)
+    def _state(self, hypotheses: Params) -> State:
+        return State(hypotheses, jax.vmap(self.server_sgd.init)(hypotheses))
+
+    def weights_of(self, cohort: Cohort) -> jax.Array:
+        """How much each client of a cohort counts."""
+        return cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
 
     @property
-    def _client(self) -> optax.GradientTransformation:
+    def client_sgd(self) -> optax.GradientTransformation:
+        """The clients' optimizer."""
         return build(
             self.client_optimizer, Optimizer("sgd", (("learning_rate", self.learning_rate),))
         )
 
     @property
-    def _server(self) -> optax.GradientTransformation:
+    def server_sgd(self) -> optax.GradientTransformation:
+        """The server's optimizer."""
         options = [("learning_rate", self.server_learning_rate)]
         if self.server_momentum:
             options.append(("momentum", self.server_momentum))

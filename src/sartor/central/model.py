@@ -7,16 +7,17 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from sartor.central.checkpoint import History
 from sartor.data import PARTS, ClientData
 from sartor.engine import Engine, check, check_labels
-from sartor.engine.scoring import Scored, positions, score_shared
+from sartor.engine.scoring import Scored, losses_by_client, positions, score_shared
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
 from sartor.files import read_json, replacing, save_tree, write_json
@@ -24,6 +25,16 @@ from sartor.models import Model, Params
 
 FORMAT = "sartor-models"
 VERSION = 1
+
+
+class Rule(Protocol):
+    """How clients find their cluster where it is not by their loss."""
+
+    def assign(self, data: ClientData) -> npt.NDArray[np.int64]:
+        """The cluster of every client."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rule in plain values, as it is saved."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,17 +45,28 @@ class CentralModel:
         model: the hypothesis class.
         hypotheses: the hypotheses, stacked: [q, ...].
         algorithm: name and hyper-parameters of what trained it.
-        loss: the cohort's mean training loss in every round.
+        history: what was measured in every round, by name: ``loss`` is the cohort's mean training
+            loss, and clusterings and Agnostic add to it.
         label_names: the word of each class, if labels were words.
+        blocks: how the hypotheses are divided into clusterings; one that has them all, unless
+            several were trained together.
+        rule: how clients are assigned, if not by their loss.
         engine: how it was run, and is run when evaluated.
     """
 
     model: Model
     hypotheses: Params
     algorithm: dict[str, Any]
-    loss: npt.NDArray[np.float32]
+    history: History
     label_names: tuple[str, ...] | None = None
+    blocks: tuple[int, ...] = ()
+    rule: Rule | None = None
     engine: Engine = dataclasses.field(default_factory=Engine)
+
+    @property
+    def loss(self) -> npt.NDArray[np.float32]:
+        """The cohort's mean training loss in every round."""
+        return self.history["loss"]
 
     def __repr__(self) -> str:
         return f"CentralModel({self.algorithm['name']}, q={self.q})"
@@ -62,16 +84,37 @@ class CentralModel:
         return jax.tree.map(lambda a: a[0], self.hypotheses)
 
     def assign(self, data: ClientData) -> npt.NDArray[np.int64]:
-        """The hypothesis of each client: the one with the lowest loss on its training part."""
+        """The hypothesis of each client, the paper's f(k): the one with the lowest training loss.
+
+        Where several clusterings were trained together, a client takes the one whose hypothesis
+        has the lowest loss on its validation part; without such a part, the one that has the
+        lowest on average over the clients that do.
+        """
+        everyone = np.arange(len(data))
         if self.q == 1:
             return np.zeros(len(data), np.int64)
-        everyone = np.arange(len(data))
-        scored = score_shared(
-            self.model, data, positions(data, everyone, "train"), self.hypotheses, self.engine
+        if self.rule is not None:
+            return self.rule.assign(data)
+        losses = losses_by_client(self.model, data, everyone, self.hypotheses, self.engine)
+        blocks = self.blocks or (self.q,)
+        firsts = np.cumsum(blocks) - blocks
+        best = np.stack(
+            [a + losses[:, a : a + n].argmin(axis=1) for a, n in zip(firsts, blocks, strict=True)],
+            axis=1,
         )
-        sizes = data.sizes("train")
-        sums = np.add.reduceat(scored.loss, np.cumsum(sizes) - sizes, axis=1)
-        return np.asarray(sums.argmin(axis=0))
+        if len(blocks) == 1:
+            return best[:, 0]
+        held = losses_by_client(
+            self.model, data, everyone, self.hypotheses, self.engine, part="validation", plain=True
+        )
+        held = np.take_along_axis(held, best, axis=1)
+        if np.isnan(held).all():
+            raise DataError(
+                "to choose between several clusterings every client needs a validation part; make "
+                "one with data.split(validation=0.2, seed=0) before fitting"
+            )
+        held = np.where(np.isnan(held), np.nanmean(held, axis=0), held)
+        return best[everyone, held.argmin(axis=1)]
 
     def evaluate(self, data: ClientData, *, part: str = "test") -> Scores:
         """Score every client's test part: one row per client."""
@@ -121,6 +164,8 @@ class CentralModel:
             "model": self.model.spec,
             "central": self.algorithm,
             "q": self.q,
+            "blocks": self.blocks,
+            "rule": None if self.rule is None else self.rule.to_dict(),
             "label_names": self.label_names,
         }
 

@@ -55,6 +55,16 @@ def check_numbers(algorithm: Any, *, at_least_one: tuple[str, ...]) -> None:
             object.__setattr__(algorithm, field.name, Optimizer.of(value))
 
 
+def check_choices(algorithm: Any, **choices: tuple[str, ...]) -> None:
+    """Refuse words that are none of the choices of their hyper-parameter."""
+    for name, several in choices.items():
+        if getattr(algorithm, name) not in several:
+            raise ConfigError(
+                f"{type(algorithm).__name__}: {name} must be one of {several} "
+                f"(got {getattr(algorithm, name)!r})"
+            )
+
+
 def check_seed(seed: Any) -> int:
     """The seed as a whole number, or an error."""
     if isinstance(seed, bool) or not isinstance(seed, Integral):

@@ -1,16 +1,17 @@
 """A model for every client, a block of clients at a time: memory is that of one block.
 
-Clients of about the same size go through the lanes together, one client a lane, so that little
-is idle and each lane ends holding one client's model.
+Jobs of about the same length go through the lanes together, one job a lane, so that little is
+idle and each lane ends holding one client's model.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import optax
@@ -19,130 +20,234 @@ from jax.sharding import Mesh, PartitionSpec
 from sartor.data import ClientData
 from sartor.engine.cohort import trainer
 from sartor.engine.engine import Engine, source
-from sartor.engine.lanes import LANES, each
-from sartor.engine.schedule import Ints, Room, Schedule, one_each, padded, schedule, steps_of
-from sartor.models import Model, Params, in_precision
-from sartor.randomness import key_data, mix
-from sartor.trees import Tree, flatten, unflatten
+from sartor.engine.lanes import LANES, each, take
+from sartor.engine.objectives import Objective
+from sartor.engine.schedule import (
+    Ints,
+    Room,
+    Schedule,
+    one_each,
+    padded,
+    ragged,
+    schedule,
+    steps_of,
+)
+from sartor.models import Params
+from sartor.randomness import Words, key_data, mix
+from sartor.trees import Tree
 
 PLAN_BYTES = 2**28
 """The most bytes that the plan of a block takes, unless a single client needs more."""
+
+HELD = 32
+"""Examples that a job is tried on at a time."""
 
 Stack = dict[str, npt.NDArray[Any]]
 """Parameters of several clients by leaf name, each [clients, ...]."""
 
 
-class Block(NamedTuple):
-    """Some clients and what became of them.
+class Spans(NamedTuple):
+    """Some examples for each job: stretches of a list of positions in ``data.rows``.
 
     Attributes:
-        clients: positions in the data.
-        params: the leaves that were trained.
-        loss: each client's mean training loss.
-        finite: whether each client's model is finite.
+        first: [jobs] where each stretch begins.
+        sizes: [jobs] how long it is.
+        pool: the list; positions themselves, 0, 1, 2, ..., if there is none.
     """
 
-    clients: Ints
+    first: Ints
+    sizes: Ints
+    pool: Ints | None = None
+
+    def take(self, jobs: Ints) -> Spans:
+        """Those of some jobs."""
+        return Spans(self.first[jobs], self.sizes[jobs], self.pool)
+
+    def at(self, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Positions in ``data.rows`` of places in the list."""
+        return places if self.pool is None else self.pool[places]
+
+
+class Jobs(NamedTuple):
+    """Work for the lanes; a client may have several jobs.
+
+    Attributes:
+        client: [jobs] positions of clients in the data.
+        train: the examples that each job trains on.
+        words: [jobs] its randomness.
+        values: what the objective has to know of each job, by name: [jobs, ...].
+        held: the examples that each job is tried on in the end, if it is a trial.
+    """
+
+    client: Ints
+    train: Spans
+    words: Words
+    values: dict[str, npt.NDArray[Any]]
+    held: Spans | None = None
+
+    def __len__(self) -> int:
+        return len(self.client)
+
+
+class Block(NamedTuple):
+    """Some jobs and what became of them.
+
+    Attributes:
+        jobs: which ones.
+        params: the leaves that were trained; none of a trial.
+        loss: each job's mean training loss.
+        finite: whether each job's model is finite.
+        held_loss: of a trial, the mean plain loss on the examples that were held out.
+    """
+
+    jobs: Ints
     params: Stack
     loss: npt.NDArray[np.float32]
     finite: npt.NDArray[np.bool_]
+    held_loss: npt.NDArray[np.float32] | None
+
+
+class Mix(Protocol):
+    """Replaces or adds rows in the plan of a block: :meth:`sartor.Dapper` mixes data this way."""
+
+    @property
+    def data(self) -> ClientData:
+        """What the rows refer to: the clients' data, and perhaps more after it."""
+
+    def width(self, batch: int) -> int:
+        """Rows in a step."""
+
+    def __call__(self, rows: npt.NDArray[Any], jobs: Jobs, batch: int) -> npt.NDArray[Any]:
+        """Rows [steps, lanes, width] from the clients' own [steps, lanes, batch]."""
 
 
 class Recipe(NamedTuple):
-    """How every client trains.
+    """How every job trains.
 
     Attributes:
+        objective: what it minimises.
         optimizer: its optimizer.
-        epochs: passes over its training part.
+        epochs: passes over its examples.
         batch: examples in a step.
-        trained: names of the leaves that it trains; the others stay as they were.
-        purpose: names the randomness, so that two algorithms do not share draws by accident.
     """
 
+    objective: Objective
     optimizer: optax.GradientTransformation
     epochs: int
     batch: int
-    trained: tuple[str, ...]
-    purpose: str
+
+
+def everybody(
+    data: ClientData, seed: int, cluster: Ints, *, until: str = "train", **values: Any
+) -> Jobs:
+    """One job for each client, on its examples up to the end of a part.
+
+    The randomness is the same for every algorithm: what two of them do differently is then not
+    blurred by what they drew differently.
+    """
+    end = data.bounds[:, 1 if until == "train" else 2]
+    train = Spans(data.bounds[:, 0], end - data.bounds[:, 0])
+    words = mix(seed, "personal", data.hashes)
+    values = {"cluster": cluster.astype(np.int32), "size": train.sizes.astype(np.float32), **values}
+    return Jobs(np.arange(len(data)), train, words, values)
 
 
 def train_each(
-    model: Model,
     data: ClientData,
     recipe: Recipe,
+    jobs: Jobs,
     *,
-    start: Params | None,
-    cluster: Ints,
+    central: Params | None,
     done: npt.NDArray[np.bool_],
-    seed: int,
     engine: Engine,
+    mix_rows: Mix | None = None,
 ) -> Iterator[Block]:
-    """Train a model for each client on its own training part.
+    """Run every job by itself.
 
     Args:
-        model: the hypothesis class.
         data: the data set.
         recipe: how they train.
-        start: hypotheses [q, ...] to start from; ``None`` starts every client at random.
-        cluster: for each client, which hypothesis it starts from.
-        done: clients that are not needed. The blocks stay the same, so that work which was
-            stopped goes on with the same bits.
-        seed: seed of all randomness.
+        jobs: what there is to do.
+        central: the central hypotheses [q, ...]; ``None`` where there are none.
+        done: jobs that are not needed. The blocks stay the same, so that work which was stopped
+            goes on with the same bits.
         engine: how to run it.
+        mix_rows: what else is mixed into the batches, if anything.
 
     Yields:
-        Blocks of clients, the largest first.
+        Blocks of jobs, the longest first.
     """
+    data = mix_rows.data if mix_rows else data
     devices = len(engine.local_devices())
-    lanes = devices * engine.lanes_for(model, data, recipe.batch, len(data))
-    sizes = data.sizes("train")
-    steps = steps_of(sizes, recipe.batch, recipe.epochs)
-    words = mix(seed, recipe.purpose, data.hashes)
-    run = _trainer(model, engine, recipe, start is None)
-    rows = source(engine, data, int(np.sort(sizes)[-lanes:].sum()))
+    width = mix_rows.width(recipe.batch) if mix_rows else recipe.batch
+    lanes = devices * engine.lanes_for(recipe.objective.model, data, width, len(jobs))
+    steps = steps_of(jobs.train.sizes, recipe.batch, recipe.epochs)
+    run = _runner(recipe, engine, jobs.held is not None)
+    most_held = -(-int(jobs.held.sizes.max()) // HELD) * HELD if jobs.held is not None else 0
+    # Streamed blocks hold their own rows, what is mixed into them, and what is held out.
+    room = np.sort(jobs.train.sizes)[-lanes:].sum() + lanes * most_held
+    if mix_rows:
+        room += int(steps.max()) * lanes * width
+    reader = source(engine, data, int(room))
     launched = None
-    for chosen, width, most in _in_blocks(steps, lanes, devices, recipe.batch):
+    for chosen, lanes_here, most in _in_blocks(steps, lanes, devices, width):
         if done[chosen].all():
             continue
-        plan = _plan(data, chosen, words[chosen], recipe, width, devices, most)
-        columns, places = rows.load(plan.rows)
-        jobs = {
-            "key": key_data(words[chosen]),
-            "init": key_data(mix(words[chosen], "init")),
-            "cluster": cluster[chosen].astype(np.int32),
+        now = _part(jobs, chosen)
+        plan = _plan(now, recipe, lanes_here, devices, most)
+        rows = now.train.at(plan.rows)
+        if mix_rows:
+            rows = mix_rows(rows, now, recipe.batch)
+        held = _held(now, lanes_here, most_held)
+        columns, places, held_places = reader.load(
+            rows.astype(np.int32), held["rows"].astype(np.int32)
+        )
+        values = {
+            "key": key_data(now.words),
+            "init": key_data(mix(now.words, "init")),
+            **now.values,
         }
-        jobs = {name: padded(values, width) for name, values in jobs.items()}
-        now = chosen, run(start, columns, plan._replace(rows=places), jobs)
+        shaped = {name: padded(a, lanes_here) for name, a in values.items()}
+        shaped |= {"held": held_places, "held_size": held["sizes"]}
+        result = chosen, run(central, columns, plan._replace(rows=places), shaped)
         # The device works on this block while the one before is fetched.
         if launched:
             yield _fetch(*launched)
-        launched = now
+        launched = result
     if launched:
         yield _fetch(*launched)
 
 
-def _in_blocks(
-    steps: Ints, lanes: int, devices: int, batch: int
-) -> Iterator[tuple[Ints, int, int]]:
-    """Clients by length, in blocks: who, how many lanes there are, and room for how many steps.
+def _part(jobs: Jobs, chosen: Ints) -> Jobs:
+    return Jobs(
+        jobs.client[chosen],
+        jobs.train.take(chosen),
+        jobs.words[chosen],
+        {name: values[chosen] for name, values in jobs.values.items()},
+        None if jobs.held is None else jobs.held.take(chosen),
+    )
 
-    All blocks share one shape, and so one compilation, unless a few clients are so long that
-    their plans would fill the memory; these go first, in narrow blocks.
+
+def _in_blocks(
+    steps: Ints, lanes: int, devices: int, width: int
+) -> Iterator[tuple[Ints, int, int]]:
+    """Jobs by length, in blocks: which, how many lanes there are, and room for how many steps.
+
+    All blocks share one shape, and so one compilation, unless a few jobs are so long that their
+    plans would fill the memory; these go first, in narrow blocks.
     """
     order = np.argsort(-steps, kind="stable")
-    long = int((steps * lanes * batch * 4 > PLAN_BYTES).sum())
-    narrow = max(1, PLAN_BYTES // (4 * batch * int(steps.max())) // devices) * devices
-    for group, width in ((order[:long], narrow), (order[long:], lanes)):
-        for begin in range(0, len(group), width):
-            yield group[begin : begin + width], width, int(steps[group[0]])
+    long = int((steps * lanes * width * 4 > PLAN_BYTES).sum())
+    longest = max(int(steps.max()), 1)
+    narrow = max(1, PLAN_BYTES // (4 * width * longest) // devices) * devices
+    for group, lanes_here in ((order[:long], narrow), (order[long:], lanes)):
+        for begin in range(0, len(group), lanes_here):
+            yield group[begin : begin + lanes_here], lanes_here, int(steps[group[0]])
 
 
-def _plan(
-    data: ClientData, clients: Ints, words: Any, recipe: Recipe, lanes: int, devices: int, most: int
-) -> Schedule:
+def _plan(jobs: Jobs, recipe: Recipe, lanes: int, devices: int, most: int) -> Schedule:
     first, sizes, keys = (
-        padded(a, lanes)[None]
-        for a in (data.bounds[clients, 0], data.sizes("train")[clients], words)
+        padded(a, lanes)[None] for a in (jobs.train.first, jobs.train.sizes, jobs.words)
     )
     plan = schedule(
         first, sizes, keys,
@@ -153,33 +258,48 @@ def _plan(
     return Schedule(*(a[0] for a in plan))
 
 
-def _fetch(clients: Ints, result: tuple[Tree, Tree]) -> Block:
-    params, report = jax.tree.map(lambda a: np.asarray(a)[: len(clients)], result)
-    return Block(clients, params, report["loss"], report["finite"])
+def _held(jobs: Jobs, lanes: int, most: int) -> dict[str, npt.NDArray[Any]]:
+    """The rows that each lane is tried on: [lanes, most], and how many there are."""
+    rows = np.zeros((lanes, most), np.int64)
+    sizes = np.zeros(lanes, np.int32)
+    if jobs.held is not None:
+        owner, place = ragged(jobs.held.sizes)
+        rows[owner, place] = jobs.held.at(jobs.held.first[owner] + place)
+        sizes[: len(jobs)] = jobs.held.sizes
+    return {"rows": rows, "sizes": sizes}
+
+
+def _fetch(jobs: Ints, result: tuple[Tree, Tree]) -> Block:
+    params, report = jax.tree.map(lambda a: np.asarray(a)[: len(jobs)], result)
+    return Block(jobs, params, report["loss"], report["finite"], report.get("held_loss"))
 
 
 @functools.lru_cache(maxsize=32)
-def _trainer(model: Model, engine: Engine, recipe: Recipe, from_scratch: bool) -> Any:
-    """The compiled program that trains one block."""
-    computing = in_precision(model, engine.precision)
-    shape = jax.eval_shape(model.init, jax.random.key(0))
-    frozen = [name for name in flatten(shape) if name not in recipe.trained]
+def _runner(recipe: Recipe, engine: Engine, trial: bool) -> Any:
+    """The compiled program that runs one block."""
+    objective = recipe.objective.in_precision(engine.precision)
 
-    def run(start: Params, columns: Any, plan: Schedule, jobs: Tree) -> tuple[Tree, Tree]:
-        def pick(names: Any, job: Tree) -> Params:
-            leaves = flatten(start)
-            return {name: leaves[name][job["cluster"]] for name in names}
+    def run(central: Params, columns: Any, plan: Schedule, jobs: Tree) -> tuple[Tree, Tree]:
+        program = trainer(
+            lambda own, batch, job: objective.loss(own, central, batch, job),
+            recipe.optimizer,
+            lambda job: dict(objective.start(central, job)),
+        )
 
-        def begin(job: Tree) -> Params:
-            if from_scratch:
-                key = jax.random.wrap_key_data(job["init"], impl="threefry2x32")
-                return flatten(model.init(key))
-            return pick(recipe.trained, job)
+        def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
+            own, report = program.end(carry, job)
 
-        def merge(trained: Params, job: Tree) -> Params:
-            return unflatten(shape, {**trained, **pick(frozen, job)} if frozen else trained)
+            def add(s: jax.Array, total: jax.Array) -> jax.Array:
+                place = s * HELD + jnp.arange(HELD)
+                x, y = take(columns, job["held"][place])
+                loss, _ = objective.model.score_of(objective.predict(own, central, x, job), y)
+                return total + jnp.where(place < job["held_size"], loss, 0).sum()
 
-        return each(trainer(computing, recipe.optimizer, begin, merge), plan, columns, jobs)
+            batches = -(-job["held_size"] // HELD)
+            total = jax.lax.fori_loop(0, batches, add, jnp.zeros(()))
+            return {}, {**report, "held_loss": total / jnp.maximum(job["held_size"], 1)}
+
+        return each(program._replace(end=end) if trial else program, plan, columns, jobs)
 
     every, lanes, by_step = PartitionSpec(), PartitionSpec(LANES), PartitionSpec(None, LANES)
     plan: Any = [lanes] + [by_step] * 7

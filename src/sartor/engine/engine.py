@@ -134,13 +134,15 @@ class Source(NamedTuple):
     columns: Columns | None
     capacity: int
 
-    def load(self, rows: Rows) -> tuple[Columns, Rows]:
-        """Columns that hold these rows, and where they are in them."""
+    def load(self, *rows: Rows) -> tuple[Any, ...]:
+        """Columns that hold all these rows; and for each array of rows, where they are in them."""
         if self.columns is not None:
-            return self.columns, rows
-        used, places = np.unique(rows, return_inverse=True)
+            return self.columns, *rows
+        used, where = np.unique(np.concatenate([r.reshape(-1) for r in rows]), return_inverse=True)
         columns = gather(self.engine, self.data, padded(used, self.capacity))
-        return columns, places.reshape(rows.shape).astype(np.int32)
+        cuts = np.cumsum([r.size for r in rows])[:-1]
+        places = np.split(where.reshape(-1).astype(np.int32), cuts)
+        return columns, *(p.reshape(r.shape) for p, r in zip(places, rows, strict=True))
 
 
 _RESIDENT: weakref.WeakKeyDictionary[ClientData, dict[int, Columns]] = weakref.WeakKeyDictionary()

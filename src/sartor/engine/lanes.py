@@ -50,17 +50,24 @@ class Program(NamedTuple):
 
 
 def fold(
-    program: Program, plan: Schedule, columns: dict[str, jax.Array], jobs: Tree, devices: int = 1
+    program: Program,
+    plan: Schedule,
+    columns: dict[str, jax.Array],
+    jobs: Tree,
+    groups: int = 1,
+    devices: int = 1,
 ) -> tuple[Tree, Tree]:
-    """Run one round: the sum of all jobs' contributions, and each job's report.
+    """Run one round: the sum of all jobs' contributions by group, and each job's report.
 
     Called inside ``jit`` (and, with several devices, inside ``shard_map`` over ``LANES``) with the
     round's slice of a schedule. ``jobs`` is a pytree of arrays [jobs, ...] with the jobs' keys
-    under ``"key"``.
+    under ``"key"`` and the groups that they are summed in under ``"group"``. Sums are
+    [groups, ...]; reports [jobs, ...].
     """
     lanes = plan.valid.shape[1]
-    members = jax.tree.leaves(jobs)[0].shape[0]
+    members = jobs["group"].shape[0]
     start, step, end = (_over_lanes(f, lanes) for f in program)
+    every = jnp.arange(groups)[:, None]
 
     def of(who: jax.Array) -> Tree:
         return jax.tree.map(lambda a: a[jnp.maximum(who, 0)], jobs)
@@ -73,9 +80,13 @@ def fold(
         carry, total, reports = state
         carry = jax.lax.fori_loop(plan.bounds[n, 0], plan.bounds[n + 1, 0], work, carry)
         who = plan.hands_in[n]
-        contribution, report = end(carry, of(who))
+        job = of(who)
+        contribution, report = end(carry, job)
+        mine = (who >= 0) & (job["group"] == every)  # [groups, lanes]
         total = jax.tree.map(
-            lambda t, c: t + jnp.where(_like(who >= 0, c), c, 0).sum(axis=0), total, contribution
+            lambda t, c: t + jnp.where(_like(mine, c[None]), c[None], 0).sum(axis=1),
+            total,
+            contribution,
         )
         place = jnp.where(who >= 0, who, members)  # out of bounds: dropped
         reports = jax.tree.map(lambda r, v: r.at[place].set(v, mode="drop"), reports, report)
@@ -84,7 +95,7 @@ def fold(
 
     carry = start(of(plan.takes[0]))
     contribution, report = jax.eval_shape(end, carry, of(plan.takes[0]))
-    total = jax.tree.map(lambda c: jnp.zeros(c.shape[1:], c.dtype), contribution)
+    total = jax.tree.map(lambda c: jnp.zeros((groups, *c.shape[1:]), c.dtype), contribution)
     reports = jax.tree.map(lambda r: jnp.zeros((members, *r.shape[1:]), r.dtype), report)
     _, total, reports = jax.lax.fori_loop(0, plan.turns[0], turn, (carry, total, reports))
     if devices > 1:

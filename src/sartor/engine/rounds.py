@@ -22,16 +22,30 @@ import numpy.typing as npt
 from jax.sharding import Mesh, PartitionSpec
 
 from sartor.data import ClientData
-from sartor.engine.cohort import Cohort, sample_cohorts
+from sartor.engine.cohort import Cohort, Examples, sample_cohorts
 from sartor.engine.engine import Engine, on_every_device, source
 from sartor.engine.lanes import LANES
-from sartor.engine.schedule import Ints, Room, Schedule, pack, padded, room, schedule, steps_of
+from sartor.engine.schedule import (
+    NOBODY,
+    Ints,
+    Room,
+    Schedule,
+    pack,
+    padded,
+    ragged,
+    room,
+    schedule,
+    steps_of,
+)
 from sartor.models import Model, in_precision
 from sartor.randomness import key_data, mix
 from sartor.trees import Tree
 
 MOST_ROUNDS = 256
 """Rounds that one call to the device makes room for."""
+
+BATCH = 128
+"""Examples that a score pass takes at a time."""
 
 CHUNK_SECONDS = 1.0
 """About how long a chunk should take: what a kill loses, and how often progress moves."""
@@ -56,8 +70,19 @@ class Algorithm(Protocol):
     def batch(self) -> int:
         """Examples in a client's step."""
 
+    @property
+    def jobs(self) -> int:
+        """How many jobs a client has in a round; all of them read the same examples."""
+
+    @property
+    def scores(self) -> bool:
+        """Whether clients score hypotheses on their examples before they train."""
+
     def __hash__(self) -> int:
         """Compiled programs are found again by it."""
+
+    def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
+        """What the algorithm has to know about every client, by name: [clients, ...]."""
 
     def clients(self, state: Tree, cohort: Cohort) -> tuple[Tree, dict[str, jax.Array]]:
         """What a cohort uploads, summed; and metrics, ``loss`` and ``finite`` among them."""
@@ -140,9 +165,14 @@ class _Planner:
         self.seen = seen[np.argsort(data.hashes[seen], kind="stable")]
         self.hashes = data.hashes[self.seen]
         self.sizes = data.sizes("train")[self.seen]
-        jobs = min(algorithm.cohort, len(self.seen))
+        self.attributes = {
+            name: np.asarray(values)[self.seen]
+            for name, values in algorithm.attributes(data).items()
+        }
+        jobs = min(algorithm.cohort, len(self.seen)) * algorithm.jobs
         self.lanes = self.devices * engine.lanes_for(model, data, algorithm.batch, jobs)
         self.space, largest = self._extent()
+        self.batches = -(-largest // (BATCH * self.devices)) * self.devices
         round_bytes = self.space.steps * self.lanes * algorithm.batch * 4
         self.most_rounds = max(1, min(MOST_ROUNDS, algorithm.rounds, 2**26 // round_bytes))
         # Streamed data has to fit too: a chunk holds the examples of all its cohorts.
@@ -159,7 +189,7 @@ class _Planner:
         for begin in range(0, self.algorithm.rounds, 4096):
             rounds = range(begin, min(begin + 4096, self.algorithm.rounds))
             sizes = self.sizes[self._cohorts(rounds)]
-            lengths = steps_of(sizes, self.algorithm.batch, self.algorithm.epochs)
+            lengths = steps_of(self._jobs(sizes), self.algorithm.batch, self.algorithm.epochs)
             needed = room(pack(lengths, self.lanes, self.devices))
             steps, turns = max(steps, needed.steps), max(turns, needed.turns)
             largest = max(largest, int(sizes.sum(axis=1).max()))
@@ -177,21 +207,55 @@ class _Planner:
         clients, sizes = self.seen[cohorts], self.sizes[cohorts]
         numbers = np.arange(rounds.start, rounds.stop)[:, None]
         words = mix(self.seed, "train", numbers, self.hashes[cohorts])
+        first = self.data.bounds[clients, 0]
         plan = schedule(
-            self.data.bounds[clients, 0],
-            sizes,
-            words,
+            self._jobs(first),
+            self._jobs(sizes),
+            self._jobs(words),
             batch=self.algorithm.batch,
             epochs=self.algorithm.epochs,
             lanes=self.lanes,
             devices=self.devices,
+            copies=self.algorithm.jobs,
             space=self.space,
         )
-        columns, rows = self.source.load(plan.rows)
-        plan = plan._replace(rows=rows)
+        examples = self._examples(first, sizes) if self.algorithm.scores else None
+        if examples is None:
+            columns, places = self.source.load(plan.rows)
+        else:
+            columns, places, scored = self.source.load(plan.rows, examples.rows)
+            examples = examples._replace(rows=scored)
+        plan = plan._replace(rows=places)
         jobs = {"key": key_data(words), "size": sizes.astype(np.float32)}
-        shaped = jax.tree.map(lambda a: padded(a, self.most_rounds), (plan, jobs))
+        jobs |= {name: values[cohorts] for name, values in self.attributes.items()}
+        shaped = jax.tree.map(lambda a: padded(a, self.most_rounds), (plan, examples, jobs))
         return clients, (columns, *shaped)
+
+    def _jobs(self, by_client: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """[rounds, clients] as [rounds, jobs]."""
+        return np.repeat(by_client, self.algorithm.jobs, axis=1)
+
+    def _examples(self, first: Ints, sizes: Ints) -> Examples:
+        """All examples of each round's cohort, client by client, in batches."""
+        rounds, clients = sizes.shape
+        room = self.batches * BATCH
+        rows = np.zeros((rounds, room), np.int32)
+        owner = np.full((rounds, room), NOBODY, np.int32)
+        flat = sizes.reshape(-1)
+        whose, place = ragged(flat)
+        before = (np.cumsum(sizes, axis=1) - sizes).reshape(-1)
+        at = (whose // clients, before[whose] + place)
+        rows[at] = first.reshape(-1)[whose] + place
+        owner[at] = whose % clients
+
+        def dealt(grid: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+            """Batches dealt out to the devices in turn; each device's lie end to end."""
+            dealt = grid.reshape(rounds, -1, self.devices, BATCH).swapaxes(1, 2)
+            return dealt.reshape(rounds, self.batches, BATCH)
+
+        needed = -(-sizes.sum(axis=1, keepdims=True) // (BATCH * self.devices))
+        batches = np.broadcast_to(needed, (rounds, self.devices)).astype(np.int32)
+        return Examples(dealt(rows), dealt(owner), batches)
 
 
 @functools.lru_cache(maxsize=32)
@@ -200,16 +264,16 @@ def _compiled(algorithm: Algorithm, model: Model, engine: Engine, rounds: int, l
     devices = engine.local_devices()
     lowered = in_precision(model, engine.precision)
 
-    def one(state: Tree, columns: Any, plan: Schedule, jobs: Tree) -> tuple[Tree, Tree]:
-        cohort = Cohort(lowered, jobs["size"], plan, columns, jobs, len(devices))
+    def one(
+        state: Tree, columns: Any, plan: Schedule, examples: Examples | None, clients: Tree
+    ) -> tuple[Tree, Tree]:
+        cohort = Cohort(lowered, clients, plan, examples, columns, len(devices))
         upload, metrics = algorithm.clients(state, cohort)
         return algorithm.server(state, upload), metrics
 
-    def many(
-        state: Tree, count: jax.Array, columns: Any, plan: Schedule, jobs: Tree
-    ) -> tuple[Tree, Tree]:
-        def at(r: Any) -> tuple[Any, Any, Any]:
-            return columns, *jax.tree.map(lambda a: a[r], (plan, jobs))
+    def many(state: Tree, count: jax.Array, columns: Any, *by_round: Tree) -> tuple[Tree, Tree]:
+        def at(r: Any) -> tuple[Any, ...]:
+            return columns, *jax.tree.map(lambda a: a[r], by_round)
 
         _, shapes = jax.eval_shape(one, state, *at(0))
         empty = jax.tree.map(lambda m: jnp.zeros((rounds, *m.shape), m.dtype), shapes)
@@ -226,8 +290,10 @@ def _compiled(algorithm: Algorithm, model: Model, engine: Engine, rounds: int, l
         return jax.jit(many)
     mesh = Mesh(np.array(devices), (LANES,))
     everywhere, by_lane = PartitionSpec(), PartitionSpec(None, None, LANES)
-    split: Any = [PartitionSpec(None, LANES)] + [by_lane] * 7
-    inputs = (everywhere, everywhere, everywhere, Schedule(*split), everywhere)
+    shared = PartitionSpec(None, LANES)
+    split: Any = [shared] + [by_lane] * 7
+    examples: Any = Examples(*[shared] * 3) if algorithm.scores else None
+    inputs = (everywhere, everywhere, everywhere, Schedule(*split), examples, everywhere)
     # Lanes of different devices take different numbers of steps, and meet in the psum of `fold`.
     spread = jax.shard_map(many, mesh=mesh, in_specs=inputs, out_specs=everywhere, check_vma=False)
     return jax.jit(spread)

@@ -188,6 +188,7 @@ def schedule(
     epochs: int,
     lanes: int,
     devices: int = 1,
+    copies: int = 1,
     space: Room | None = None,
     packing: Packing | None = None,
 ) -> Schedule:
@@ -201,6 +202,7 @@ def schedule(
         epochs: passes over the examples, each in an order of its own.
         lanes: lanes on all devices together.
         devices: devices the lanes are spread over; must divide ``lanes``.
+        copies: so many jobs in a row are the same, with the same key.
         space: steps and turns to make room for; as many as needed if not given.
         packing: where the jobs go; packed here if not given.
 
@@ -228,18 +230,22 @@ def schedule(
     takes[round_[works], before.sum(axis=1)[works], lane[works]] = member[works]
 
     # One entry for every step of every job.
-    own, tick = _ragged(flat_steps)
+    own, tick = ragged(flat_steps)
     at = (round_[own], start[own] + tick, lane[own])
     valid, job, ticks = np.zeros((3, *grid), np.int32)
     valid[at] = np.minimum(flat_sizes[own] - (tick % flat_per_epoch[own]) * batch, batch)
     job[at] = member[own]
     ticks[at] = tick
 
-    # One entry for every example of every epoch of every job.
+    # One entry for every example of every epoch of every job. Copies share one order.
     epoch_sizes = np.repeat(flat_sizes, epochs)
-    pass_, place = _ragged(epoch_sizes)
-    order = shuffles(mix(keys.reshape(-1, 1), "epoch", np.arange(epochs)).reshape(-1), epoch_sizes)
+    pass_, place = ragged(epoch_sizes)
     owner, epoch = pass_ // epochs, pass_ % epochs
+    words = mix(keys.reshape(-1)[::copies, None], "epoch", np.arange(epochs)).reshape(-1)
+    distinct = np.repeat(flat_sizes[::copies], epochs)
+    order = shuffles(words, distinct)
+    if copies > 1:
+        order = order[(np.cumsum(distinct) - distinct)[owner // copies * epochs + epoch] + place]
     step = start[owner] + epoch * flat_per_epoch[owner] + place // batch
     rows = np.zeros((*grid, batch), np.int32)
     rows[at] = first.reshape(-1)[own][:, None]  # what is masked is the job's own, not a stranger's
@@ -264,7 +270,7 @@ def padded(array: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
     return out
 
 
-def _ragged(sizes: Ints) -> tuple[Ints, Ints]:
+def ragged(sizes: Ints) -> tuple[Ints, Ints]:
     """For ragged lists end to end: the owner of every entry, and its place in its own list."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
     starts = np.cumsum(sizes) - sizes

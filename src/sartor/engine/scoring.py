@@ -13,17 +13,22 @@ from jax.sharding import PartitionSpec
 
 from sartor.data import PARTS, ClientData
 from sartor.engine.blocks import Stack, spread
+from sartor.engine.cohort import over_hypotheses
 from sartor.engine.engine import Engine, source
 from sartor.engine.lanes import LANES, take
+from sartor.engine.objectives import Objective
 from sartor.engine.schedule import Ints, padded
 from sartor.models import Model, Params, in_precision
-from sartor.trees import Tree, flatten, unflatten
+from sartor.trees import Tree
 
 BATCH = 128
 """Examples scored at a time."""
 
 CHUNK = 16
 """Batches scored in one call when a model is shared."""
+
+NUMBERS = 2**24
+"""About how many losses are held while they are averaged by client."""
 
 
 class Scored(NamedTuple):
@@ -42,11 +47,17 @@ def positions(data: ClientData, clients: Ints, part: str) -> Ints:
 
 
 def score_shared(
-    model: Model, data: ClientData, rows: Ints, hypotheses: Params, engine: Engine
+    model: Model,
+    data: ClientData,
+    rows: Ints,
+    hypotheses: Params,
+    engine: Engine,
+    *,
+    plain: bool = True,
 ) -> Scored:
-    """Score rows under each of q hypotheses: arrays [q, rows]."""
+    """Score rows under each of q hypotheses, by plain or training loss: arrays [q, rows]."""
     q = jax.tree.leaves(hypotheses)[0].shape[0]
-    run = _shared(model, engine)
+    run = _shared(model, engine, plain)
     reader = source(engine, data, CHUNK * BATCH)
     results = []
     for begin in range(0, len(rows), CHUNK * BATCH):
@@ -64,14 +75,50 @@ def score_shared(
     return Scored(loss, correct)
 
 
+def losses_by_client(
+    model: Model,
+    data: ClientData,
+    clients: Ints,
+    hypotheses: Params,
+    engine: Engine,
+    *,
+    part: str = "train",
+    plain: bool = False,
+) -> npt.NDArray[np.float64]:
+    """Every client's mean loss in a part under each of q hypotheses: [clients, q].
+
+    It is the training loss in evaluation mode, label smoothing included; or the plain one. A
+    client without examples in that part has NaN.
+    """
+    q = jax.tree.leaves(hypotheses)[0].shape[0]
+    means = np.full((len(clients), q), np.nan)
+    sizes = data.sizes(part)[clients]
+    some = np.flatnonzero(sizes)
+    group = np.cumsum(sizes[some]) * q // NUMBERS  # so many losses are held at a time
+    for number in np.unique(group):
+        here = some[group == number]
+        rows = positions(data, clients[here], part)
+        losses = score_shared(model, data, rows, hypotheses, engine, plain=plain).loss
+        starts = np.cumsum(sizes[here]) - sizes[here]
+        sums = np.add.reduceat(losses.astype(np.float64), starts, axis=1)
+        means[here] = sums.T / sizes[here][:, None]
+    return means
+
+
 @functools.lru_cache(maxsize=32)
-def _shared(model: Model, engine: Engine) -> Any:
+def _shared(model: Model, engine: Engine, plain: bool) -> Any:
     model = in_precision(model, engine.precision)
 
     def run(hypotheses: Params, columns: Any, rows: jax.Array) -> tuple[jax.Array, ...]:
         def batch(places: jax.Array) -> tuple[jax.Array, jax.Array]:
             x, y = take(columns, places)
-            return jax.vmap(lambda h: model.score(h, x, y))(hypotheses)
+
+            def score(h: Params) -> tuple[jax.Array, jax.Array]:
+                loss, correct = model.score(h, x, y)
+                return loss if plain else model.loss(h, x, y), correct
+
+            scored: tuple[jax.Array, jax.Array] = over_hypotheses(score, hypotheses)
+            return scored
 
         loss, correct = jax.lax.map(batch, rows)  # [batches, q, batch]
         return tuple(a.transpose(1, 0, 2).reshape(a.shape[1], -1) for a in (loss, correct))
@@ -83,71 +130,70 @@ class EachScorer:
     """Scores clients' own models, a block of clients at a time, with one compilation.
 
     Args:
-        model: the hypothesis class.
+        objective: what a client's leaves predict.
         data: the data set.
-        start: hypotheses [q, ...] that hold the leaves which clients do not have of their own.
+        central: hypotheses [q, ...] beside them, if there are any.
         engine: how to run it.
         lanes: the most clients in a block.
         most: the most rows of a client.
     """
 
     def __init__(
-        self, model: Model, data: ClientData, start: Params | None, engine: Engine,
+        self, objective: Objective, data: ClientData, central: Params | None, engine: Engine,
         *, lanes: int, most: int,
     ) -> None:  # fmt: skip
         devices = len(engine.local_devices())
         self.lanes = -(-lanes // devices) * devices
         self.steps = -(-most // BATCH)
-        self.start = start
-        self.run = _each(model, engine)
+        self.central = central
+        self.run = _each(objective, engine)
         self.reader = source(engine, data, self.lanes * most + 1)
 
-    def score(self, params: Stack, cluster: Ints, first: Ints, sizes: Ints) -> list[Scored]:
+    def score(self, params: Stack, jobs: Stack, first: Ints, sizes: Ints) -> list[Scored]:
         """Score the rows ``first … first + size`` of each client under its own model."""
         place = np.arange(self.steps * BATCH)
         inside = place < sizes[:, None]
         grid = np.where(inside, first[:, None] + place, 0)
-        return self._score(params, cluster, grid, sizes)
+        return self._score(params, jobs, grid, sizes)
 
-    def score_same(self, params: Stack, cluster: Ints, rows: Ints) -> list[Scored]:
+    def score_same(self, params: Stack, jobs: Stack, rows: Ints) -> list[Scored]:
         """Score the same rows under each client's own model."""
-        grid = np.broadcast_to(padded(rows, self.steps * BATCH), (len(cluster), self.steps * BATCH))
-        return self._score(params, cluster, grid, np.full(len(cluster), len(rows)))
+        count = len(jobs["cluster"])
+        grid = np.broadcast_to(padded(rows, self.steps * BATCH), (count, self.steps * BATCH))
+        return self._score(params, jobs, grid, np.full(count, len(rows)))
 
-    def _score(self, params: Stack, cluster: Ints, rows: Ints, sizes: Ints) -> list[Scored]:
+    def _score(self, params: Stack, jobs: Stack, rows: Ints, sizes: Ints) -> list[Scored]:
         """Score rows [clients, steps · BATCH], of which the first ``sizes`` count."""
         grid = padded(rows, self.lanes).reshape(self.lanes, self.steps, BATCH)
         columns, places = self.reader.load(grid.transpose(1, 0, 2).astype(np.int32))
-        stack = {name: padded(np.asarray(leaf), self.lanes) for name, leaf in params.items()}
+        stack, values = (
+            {name: padded(np.asarray(leaf), self.lanes) for name, leaf in tree.items()}
+            for tree in (params, jobs)
+        )
         needed = np.int32(-(-int(sizes.max()) // BATCH))
-        clusters = padded(cluster.astype(np.int32), self.lanes)
-        loss, correct = self.run(self.start, columns, places, needed, stack, clusters)
+        loss, correct = self.run(self.central, columns, places, needed, stack, values)
         loss, correct = np.asarray(loss), np.asarray(correct)
         return [Scored(loss[k, :n], correct[k, :n]) for k, n in enumerate(sizes)]
 
 
 @functools.lru_cache(maxsize=32)
-def _each(model: Model, engine: Engine) -> Any:
-    shape = jax.eval_shape(model.init, jax.random.key(0))
-    model = in_precision(model, engine.precision)
+def _each(objective: Objective, engine: Engine) -> Any:
+    objective = objective.in_precision(engine.precision)
 
     def run(
-        start: Params,
+        central: Params,
         columns: Any,
         rows: jax.Array,
         steps: jax.Array,
         params: Tree,
-        cluster: jax.Array,
+        jobs: Tree,
     ) -> tuple[jax.Array, jax.Array]:
-        def whole(trained: Tree, k: jax.Array) -> Params:
-            leaves = {name: leaf[k] for name, leaf in flatten(start).items() if name not in params}
-            return unflatten(shape, {**leaves, **trained})
-
-        def one(trained: Tree, k: jax.Array, places: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return model.score(whole(trained, k), *take(columns, places))
+        def one(own: Tree, job: Tree, places: jax.Array) -> tuple[jax.Array, jax.Array]:
+            x, y = take(columns, places)
+            return objective.model.score_of(objective.predict(own, central, x, job), y)
 
         def body(s: jax.Array, out: Tree) -> Tree:
-            results = jax.vmap(one)(params, cluster, rows[s])
+            results = jax.vmap(one)(params, jobs, rows[s])
             return tuple(o.at[s].set(r) for o, r in zip(out, results, strict=True))
 
         empty = (jnp.zeros(rows.shape, jnp.float32), jnp.zeros(rows.shape, bool))

@@ -80,7 +80,10 @@ class Model:
 
     def loss(self, params: Params, x: Any, y: jax.Array, key: jax.Array | None = None) -> jax.Array:
         """The training loss of every example, label smoothing included."""
-        prediction = self.apply(params, x, key)
+        return self.loss_of(self.apply(params, x, key), y)
+
+    def loss_of(self, prediction: jax.Array, y: jax.Array) -> jax.Array:
+        """The training loss of every example, given what is predicted."""
         if self.training_loss is not None:
             return self.training_loss(prediction, y)
         plain = self._plain_loss(prediction, y)
@@ -90,7 +93,10 @@ class Model:
 
     def score(self, params: Params, x: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The plain loss of every example, and whether the most probable label is right."""
-        prediction = self.apply(params, x, None)
+        return self.score_of(self.apply(params, x, None), y)
+
+    def score_of(self, prediction: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The same, given what is predicted."""
         loss = self._plain_loss(prediction, y)
         if self.kind == "regression":
             return loss, jnp.zeros(loss.shape, bool)

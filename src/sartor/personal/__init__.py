@@ -1,12 +1,13 @@
 """Personal algorithms: a model for each client (the columns of the paper's tables)."""
 
 from sartor.personal.base import Personal
+from sartor.personal.dapper import Dapper
 from sartor.personal.finetune import Finetune
 from sartor.personal.load import load
 from sartor.personal.local import Local
 from sartor.personal.models import PersonalModels
 
-ALGORITHMS: dict[str, type[Personal]] = {"Local": Local, "Finetune": Finetune}
+ALGORITHMS: dict[str, type[Personal]] = {kind.__name__: kind for kind in (Local, Finetune, Dapper)}
 """The personal algorithms by the name that configurations use."""
 
-__all__ = ["ALGORITHMS", "Finetune", "Local", "Personal", "PersonalModels", "load"]
+__all__ = ["ALGORITHMS", "Dapper", "Finetune", "Local", "Personal", "PersonalModels", "load"]

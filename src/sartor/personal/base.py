@@ -7,24 +7,58 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import numpy.typing as npt
+import optax
 
 from sartor.central import CentralModel
 from sartor.central.settings import check_numbers, check_seed, describe
 from sartor.data import ClientData
 from sartor.engine import Engine, Optimizer, check, check_labels
-from sartor.engine.blocks import Block, Recipe, train_each
+from sartor.engine.blocks import Block, Jobs, Mix, Recipe, everybody, train_each
 from sartor.engine.engine import model_identity
+from sartor.engine.objectives import Objective
 from sartor.engine.optimizers import Chosen, build
+from sartor.engine.schedule import Ints
+from sartor.engine.scoring import losses_by_client
 from sartor.errors import ConfigError, DivergedError, InterruptedRun
 from sartor.interrupts import Interrupts
-from sartor.models import Model, Params
+from sartor.models import Model
 from sartor.personal.bank import Bank
+from sartor.personal.choosing import (
+    Choice,
+    Select,
+    choose,
+    make_trials,
+    trial_jobs,
+    warn_of_fallbacks,
+)
 from sartor.personal.models import PersonalModels
 from sartor.progress import Bar
 from sartor.trees import flatten
+
+
+class Setting(NamedTuple):
+    """What a personal algorithm is applied to.
+
+    Attributes:
+        model: the hypothesis class.
+        central: the central model to start from, if there is one.
+        cluster: [clients] the central hypothesis of each client.
+        data: the clients.
+        seed: seed of all randomness.
+        engine: how to run it.
+    """
+
+    model: Model
+    central: CentralModel | None
+    cluster: Ints
+    data: ClientData
+    seed: int
+    engine: Engine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,25 +70,62 @@ class Personal(abc.ABC):
         batch: examples in a step.
         learning_rate: step size of SGD.
         optimizer: replaces SGD; an ``Optimizer`` or any optax transformation.
+        guard: a client keeps the central model unless its own is better on examples that were
+            held out: its validation part, or folds of its training part where it has none.
+        folds: how many folds that are.
     """
 
     epochs: int = 5
     batch: int = 20
     learning_rate: float = 0.01
     optimizer: Chosen = None
+    guard: bool = False
+    folds: int = 5
 
     def __post_init__(self) -> None:
-        check_numbers(self, at_least_one=("epochs", "batch"))
+        check_numbers(self, at_least_one=("epochs", "batch", "folds"))
+        if self.folds < 2:
+            raise ConfigError(f"{type(self).__name__}: folds must be at least 2 (got 1)")
+        if not isinstance(self.guard, bool):
+            raise ConfigError(
+                f"{type(self).__name__}: guard must be true or false (got {self.guard!r})"
+            )
 
     @abc.abstractmethod
-    def recipe(self, model: Model) -> Recipe:
-        """How a client trains."""
+    def objective(self, model: Model) -> Objective:
+        """What a client minimises."""
 
-    def _sgd(self, model: Model, layers: tuple[str, ...] | None = None) -> Recipe:
-        """The recipe of gradient steps on the client's own data."""
+    @property
+    def sgd(self) -> optax.GradientTransformation:
+        """The client's optimizer."""
         default = Optimizer("sgd", (("learning_rate", self.learning_rate),))
-        optimizer, name = build(self.optimizer, default), type(self).__name__
-        return Recipe(optimizer, self.epochs, self.batch, layer_names(model, layers), name)
+        return build(self.optimizer, default)
+
+    @property
+    def cover(self) -> tuple[float, ...]:
+        """The candidates λ that a client chooses from; one where there is no choice."""
+        return ()
+
+    @property
+    def select(self) -> Select:
+        """How it chooses."""
+        return "holdout"
+
+    def recipe(self, setting: Setting) -> Recipe:
+        """How a client trains."""
+        return Recipe(self.objective(setting.model), self.sgd, self.epochs, self.batch)
+
+    def shaped(self, jobs: Jobs) -> Jobs:
+        """The jobs as this algorithm wants them."""
+        return jobs
+
+    def check(self, setting: Setting) -> None:
+        """Refuse what cannot work, before any work starts."""
+        if setting.central is None:
+            raise ConfigError(
+                f"{type(self).__name__} starts from a central model: fit(central, data) with "
+                "central = sartor.FedAvg().fit(model, data)"
+            )
 
     def fit(
         self,
@@ -70,7 +141,8 @@ class Personal(abc.ABC):
 
         Args:
             central: what to start from.
-            data: the clients.
+            data: the clients. Where there is something to choose, clients choose by their
+                validation parts, and train on these too once the choice is made.
             seed: seed of all randomness.
             engine: how to run it; the central model's if not given.
             directory: where to keep the models while they are made; if some are there from the
@@ -81,6 +153,12 @@ class Personal(abc.ABC):
         Returns:
             The clients' models.
         """
+        setting = self._setting(central, data, seed, engine)
+        return self._fit(setting, None if directory is None else Path(directory), progress)
+
+    def _setting(
+        self, central: CentralModel | Model, data: ClientData, seed: int, engine: Engine | None
+    ) -> Setting:
         base = central if isinstance(central, CentralModel) else None
         model = base.model if base else central
         if not isinstance(model, Model):
@@ -88,58 +166,134 @@ class Personal(abc.ABC):
                 f"fit takes a central model or a model (got {type(central).__name__})"
             )
         engine = engine or (base.engine if base else Engine())
-        seed = check_seed(seed)
         check(model, data)
         if base is not None:
             check_labels(base.label_names, data)
-        recipe = self.recipe(model)
-        shapes = jax.eval_shape(model.init, jax.random.key(0))
-        trained = {name: leaf for name, leaf in flatten(shapes).items() if name in recipe.trained}
-        start = self._start(base)
-        identity = self._identity(base, model, data, seed, engine)
-        folder = None if directory is None else Path(directory)
-        bank = Bank(trained, folder, identity, expected=len(data))
         cluster = base.assign(data) if base else np.zeros(len(data), np.int64)
-        done = np.array([client in bank for client in data.ids])
-        run = train_each(
-            model, data, recipe, start=start, cluster=cluster, done=done, seed=seed, engine=engine
-        )
-        name = type(self).__name__
-        with Bar(name, len(data), progress) as bar, Interrupts() as interrupts:
-            bar.update(len(bank))
-            for block in run:
-                self._check_finite(block, data)
-                bank.add(tuple(data.ids[k] for k in block.clients), block.params)
-                bar.update(len(bank), f"loss {block.loss.mean():.4f}")
-                if interrupts.requested and len(bank) < len(data):
+        setting = Setting(model, base, cluster, data, check_seed(seed), engine)
+        self.check(setting)
+        return setting
+
+    def _fit(
+        self,
+        setting: Setting,
+        folder: Path | None,
+        progress: bool | None,
+        mixing: Mix | None = None,
+    ) -> PersonalModels:
+        data, name = setting.data, type(self).__name__
+        recipe = self.recipe(setting)
+        start = setting.central.hypotheses if setting.central else None
+        bank = Bank(recipe.objective.shapes(), folder, self._identity(setting), expected=len(data))
+        with Interrupts() as interrupts:
+
+            def stop(what: str) -> None:
+                if interrupts.requested:
                     if folder is None:
                         raise KeyboardInterrupt
-                    raise InterruptedRun(f"{name} stopped after {len(bank)} of {len(data)} clients")
-        clusters = dict(zip(data.ids, cluster.tolist(), strict=True))
-        return PersonalModels(model, base, bank, clusters, describe(self), data.label_names, engine)
+                    raise InterruptedRun(f"{name} stopped after {what}")
 
-    def _start(self, base: CentralModel | None) -> Params | None:
-        """The hypotheses that clients start from."""
-        if base is None:
-            raise ConfigError(
-                f"{type(self).__name__} starts from a central model: fit(central, data) with "
-                "central = sartor.FedAvg().fit(model, data)"
-            )
-        return base.hypotheses
+            decided: dict[str, npt.NDArray[Any]] = {"cluster": setting.cluster}
+            if self.cover or self.guard:
+                decided |= self._decide(setting, recipe, mixing, progress)
+            jobs = everybody(
+                data, setting.seed, setting.cluster,
+                until="validation" if "how" in decided and self.select != "train" else "train",
+                **{k: v.astype(np.float32) for k, v in decided.items() if k == "lambda"},
+            )  # fmt: skip
+            done = np.array([client in bank for client in data.ids])
+            run = train_each(
+                data, recipe, self.shaped(jobs),
+                central=start, done=done, engine=setting.engine, mix_rows=mixing,
+            )  # fmt: skip
+            with Bar(name, len(data), progress) as bar:
+                bar.update(len(bank))
+                for block in run:
+                    self._check_finite(block, data)
+                    params = self._guarded(setting, decided, block)
+                    bank.add(tuple(data.ids[k] for k in block.jobs), params)
+                    bar.update(len(bank), f"loss {block.loss.mean():.4f}")
+                    if len(bank) < len(data):
+                        stop(f"{len(bank)} of {len(data)} clients")
+        columns = {key: values.tolist() for key, values in decided.items()}
+        clients = {
+            client: {key: values[k] for key, values in columns.items()}
+            for k, client in enumerate(data.ids)
+        }
+        return PersonalModels(
+            recipe.objective, setting.central, bank, clients, describe(self),
+            data.label_names, setting.engine,
+        )  # fmt: skip
 
-    def _identity(
-        self, base: CentralModel | None, model: Model, data: ClientData, seed: int, engine: Engine
-    ) -> str:
+    def _decide(
+        self, setting: Setting, recipe: Recipe, mixing: Mix | None, progress: bool | None
+    ) -> dict[str, npt.NDArray[Any]]:
+        """What every client chooses: its λ, and whether it keeps the central model."""
+        data, name = setting.data, type(self).__name__
+        cover = np.array(self.cover or (1.0,))
+        trials = make_trials(data, self.select, self.folds, setting.seed)
+        warn_of_fallbacks(name, self.select, trials.how)
+        jobs = self.shaped(trial_jobs(data, trials, setting.seed, setting.cluster, cover))
+        run = train_each(
+            data, recipe, jobs,
+            central=setting.central.hypotheses if setting.central else None,
+            done=np.zeros(len(jobs), bool), engine=setting.engine, mix_rows=mixing,
+        )  # fmt: skip
+        finished = 0
+        with Bar(f"{name}: trials", len(jobs), progress) as bar:
+
+            def note(count: int) -> None:
+                nonlocal finished
+                finished += count
+                bar.update(finished)
+
+            choice = choose(data, trials, len(cover), run if len(jobs) else iter(()), note)
+        decided: dict[str, npt.NDArray[Any]] = {"how": choice.how}
+        if self.cover:
+            decided["lambda"] = cover[choice.candidate]
+        if self.guard:
+            decided["kept"] = self._keeps(setting, choice)
+        return decided
+
+    def _keeps(self, setting: Setting, choice: Choice) -> npt.NDArray[np.bool_]:
+        """Whether each client does as well with the central model, on what was held out."""
+        assert setting.central is not None
+        everyone = np.arange(len(setting.data))
+        central = np.full(len(everyone), np.nan)
+        for how, part in (("holdout", "validation"), ("kfold", "train"), ("train", "train")):
+            these = everyone[choice.how == how]
+            losses = losses_by_client(
+                setting.model, setting.data, these, setting.central.hypotheses, setting.engine,
+                part=part, plain=True,
+            )  # fmt: skip
+            central[these] = losses[np.arange(len(these)), setting.cluster[these]]
+        own = choice.loss[everyone, choice.candidate]
+        return ~(own < central)  # a client that could not be tried keeps it, too
+
+    def _guarded(self, setting: Setting, decided: dict[str, Any], block: Block) -> dict[str, Any]:
+        """The block's models, with the central one's parameters where a client keeps that."""
+        if "kept" not in decided or setting.central is None:
+            return block.params
+        kept = decided["kept"][block.jobs]
+        leaves = flatten(setting.central.hypotheses)
+        cluster = setting.cluster[block.jobs]
+        return {
+            name: np.where(kept.reshape(-1, *[1] * (leaf.ndim - 1)), leaves[name][cluster], leaf)
+            for name, leaf in block.params.items()
+        }
+
+    def _identity(self, setting: Setting) -> str:
         digest = hashlib.blake2b(digest_size=16)
-        parts = [describe(self), model_identity(model, data), data.fingerprint, seed]
-        parts.append(engine.precision)
-        digest.update(json.dumps(parts).encode())
-        for leaf in jax.tree.leaves(base.hypotheses if base else ()):
+        data = setting.data
+        parts = [describe(self), model_identity(setting.model, data), data.fingerprint]
+        digest.update(json.dumps([*parts, setting.seed, setting.engine.precision]).encode())
+        for leaf in jax.tree.leaves(setting.central.hypotheses if setting.central else ()):
             digest.update(np.ascontiguousarray(leaf).tobytes())
+        digest.update(np.ascontiguousarray(setting.cluster).tobytes())
         return digest.hexdigest()
 
     def _check_finite(self, block: Block, data: ClientData) -> None:
-        bad = tuple(data.ids[k] for k in block.clients[~block.finite])
+        bad = tuple(data.ids[k] for k in block.jobs[~block.finite])
         if bad:
             named = ", ".join(map(repr, bad[:3])) + (" …" if len(bad) > 3 else "")
             raise DivergedError(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from sartor.engine.blocks import Recipe
+from sartor.engine.objectives import Own
 from sartor.models import Model
-from sartor.personal.base import Personal
+from sartor.personal.base import Personal, layer_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +22,9 @@ class Finetune(Personal):
         batch: examples in a step.
         learning_rate: step size of SGD (the paper: 0.01).
         optimizer: replaces SGD; an ``Optimizer`` or any optax transformation.
+        guard: a client keeps the central model unless its own is better on examples that were
+            held out: its validation part, or folds of its training part where it has none.
+        folds: how many folds that are.
         layers: train only these layers, by name; all of them if not given. The others stay the
             central model's, and are stored only once.
 
@@ -37,6 +40,6 @@ class Finetune(Personal):
             several = [self.layers] if isinstance(self.layers, str) else self.layers
             object.__setattr__(self, "layers", tuple(several))
 
-    def recipe(self, model: Model) -> Recipe:
-        """SGD on the client's own data."""
-        return self._sgd(model, self.layers)
+    def objective(self, model: Model) -> Own:
+        """The central model, or some layers of it, on the client's own data."""
+        return Own(model, layer_names(model, self.layers))

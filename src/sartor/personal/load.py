@@ -9,18 +9,23 @@ import jax
 import numpy as np
 
 from sartor.central import CentralModel
+from sartor.central.clusters import rule_from
 from sartor.central.model import FORMAT, VERSION
 from sartor.engine import Engine
 from sartor.errors import ConfigError, FileError, SartorError
 from sartor.files import load_tree, read_json
-from sartor.models import FACTORIES, Model
+from sartor.models import Model
 from sartor.personal.bank import Bank
 from sartor.personal.models import PersonalModels
-from sartor.trees import flatten
+from sartor.personal.objectives import rebuild_model, rebuild_objective
 
 
 def load(
-    directory: str | Path, *, model: Model | None = None, engine: Engine | None = None
+    directory: str | Path,
+    *,
+    model: Model | None = None,
+    local: Model | None = None,
+    engine: Engine | None = None,
 ) -> PersonalModels | CentralModel:
     """Read models saved by ``personal.save`` or ``central.save``.
 
@@ -28,6 +33,7 @@ def load(
         directory: where they are.
         model: the hypothesis class; needed only for models made of the user's own functions,
             flax or equinox modules, which cannot be rebuilt from a file.
+        local: likewise for the hypothesis class of Mapper's local models.
         engine: how to run them.
 
     Returns:
@@ -47,7 +53,7 @@ def load(
             f"Sartor reads version {VERSION}; use the Sartor that wrote it"
         )
     try:
-        return _load(path, manifest, model, engine or Engine())
+        return _load(path, manifest, model, local, engine or Engine())
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, SartorError):
             raise
@@ -55,7 +61,7 @@ def load(
 
 
 def _load(
-    path: Path, manifest: dict[str, Any], model: Model | None, engine: Engine
+    path: Path, manifest: dict[str, Any], model: Model | None, local: Model | None, engine: Engine
 ) -> PersonalModels | CentralModel:
     model = model or _rebuild(path, manifest["model"])
     shape = jax.eval_shape(model.init, jax.random.key(0))
@@ -66,21 +72,25 @@ def _load(
         q = int(manifest["q"])
         stacked = jax.tree.map(lambda a: jax.ShapeDtypeStruct((q, *a.shape), a.dtype), shape)
         hypotheses = load_tree(path / "central.safetensors", stacked)
-        empty = np.zeros(0, np.float32)
-        central = CentralModel(model, hypotheses, manifest["central"], empty, label_names, engine)
+        rule = manifest["rule"]
+        central = CentralModel(
+            model, hypotheses, manifest["central"], {"loss": np.zeros(0, np.float32)}, label_names,
+            tuple(manifest["blocks"]), rule and rule_from(rule), engine,
+        )  # fmt: skip
     if manifest["kind"] == "central":
         if central is None:
             raise FileError(f"{path / 'manifest.json'} is damaged: it names no central model")
         return central
-    trained = {name: leaf for name, leaf in flatten(shape).items() if name in manifest["trained"]}
-    bank = Bank(trained, path)
-    if len(bank) != manifest["clients"]:
+    objective = rebuild_objective(manifest["objective"], model, local)
+    bank, clients = Bank(objective.shapes(), path), dict(manifest["clients"])
+    if set(bank.ids) != set(clients):
         raise FileError(
-            f"{path} should hold {manifest['clients']} clients' models and holds {len(bank)}; "
+            f"{path} should hold {len(clients)} clients' models and holds {len(bank)}; "
             "shards are missing: restore them from a copy or save the models again"
         )
-    cluster = manifest.get("cluster") or dict.fromkeys(bank.ids, 0)
-    return PersonalModels(model, central, bank, cluster, manifest["personal"], label_names, engine)
+    return PersonalModels(
+        objective, central, bank, clients, manifest["personal"], label_names, engine
+    )
 
 
 def _rebuild(path: Path, spec: dict[str, Any] | None) -> Model:
@@ -89,5 +99,4 @@ def _rebuild(path: Path, spec: dict[str, Any] | None) -> Model:
             f"the model in {path} was made of your own functions, which no file holds; pass the "
             "same one: sartor.load(directory, model=...)"
         )
-    arguments = {key: value for key, value in spec.items() if key != "name"}
-    return FACTORIES[spec["name"]](**arguments)
+    return rebuild_model(spec)

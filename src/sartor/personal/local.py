@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from sartor.central import CentralModel
-from sartor.engine.blocks import Recipe
+from sartor.engine.objectives import Own
 from sartor.models import Model
-from sartor.personal.base import Personal
+from sartor.personal.base import Personal, Setting, layer_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +18,9 @@ class Local(Personal):
         batch: examples in a step.
         learning_rate: step size of SGD.
         optimizer: replaces SGD; an ``Optimizer`` or any optax transformation.
+        guard: a client keeps the central model unless its own is better on examples that were
+            held out: its validation part, or folds of its training part where it has none.
+        folds: how many folds that are.
 
     >>> Local(epochs=20).learning_rate
     0.05
@@ -27,9 +29,11 @@ class Local(Personal):
     epochs: int = 20
     learning_rate: float = 0.05
 
-    def recipe(self, model: Model) -> Recipe:
-        """SGD on the client's own data."""
-        return self._sgd(model)
+    def objective(self, model: Model) -> Own:
+        """The client's own model from scratch."""
+        return Own(model, layer_names(model, None), from_scratch=True)
 
-    def _start(self, base: CentralModel | None) -> None:
-        return None
+    def check(self, setting: Setting) -> None:
+        """A central model is needed only to be guarded by."""
+        if self.guard:
+            super().check(setting)

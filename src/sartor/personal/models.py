@@ -23,6 +23,7 @@ from sartor.central.model import (
 from sartor.data import PARTS, ClientData
 from sartor.data.encoding import text_of
 from sartor.engine import Engine, check, check_labels
+from sartor.engine.objectives import Objective
 from sartor.engine.schedule import Ints
 from sartor.engine.scoring import EachScorer, Scored, positions, score_shared
 from sartor.errors import ConfigError, DataError
@@ -30,6 +31,7 @@ from sartor.evaluation import Scores
 from sartor.files import replacing, save_tree, write_json
 from sartor.models import Model, Params
 from sartor.personal.bank import Bank
+from sartor.personal.objectives import describe_objective
 from sartor.randomness import mix
 from sartor.trees import flatten, unflatten
 
@@ -42,22 +44,39 @@ class PersonalModels:
     """A model for every client.
 
     Attributes:
-        model: the hypothesis class.
+        objective: what a client's own parameters predict, beside the central ones.
         central: the central model they were made from, if any.
         bank: the parameters that each client has of its own.
-        cluster: for each client, the central hypothesis it started from.
+        clients: what was decided for each client: ``cluster``, the central hypothesis it belongs
+            to, and where there was a choice ``lambda``, ``how`` it was made, and whether the
+            client ``kept`` the central model.
         algorithm: name and hyper-parameters of what made them.
         label_names: the word of each class, if labels were words.
         engine: how they are run when evaluated.
     """
 
-    model: Model
+    objective: Objective
     central: CentralModel | None
     bank: Bank
-    cluster: dict[str, int]
+    clients: dict[str, dict[str, Any]]
     algorithm: dict[str, Any]
     label_names: tuple[str, ...] | None = None
     engine: Engine = dataclasses.field(default_factory=Engine)
+
+    @property
+    def model(self) -> Model:
+        """The hypothesis class."""
+        return self.objective.model
+
+    @property
+    def cluster(self) -> dict[str, int]:
+        """For each client, the central hypothesis it belongs to."""
+        return {client: decided["cluster"] for client, decided in self.clients.items()}
+
+    @property
+    def lambda_(self) -> dict[str, float]:
+        """For each client its λ, if the algorithm has one."""
+        return {c: decided["lambda"] for c, decided in self.clients.items() if "lambda" in decided}
 
     def __len__(self) -> int:
         return len(self.bank)
@@ -75,7 +94,7 @@ class PersonalModels:
             return self.central.params
         leaves: dict[str, Any] = {}
         if self.central is not None:
-            k = self.cluster[client]
+            k = self.clients[client]["cluster"]
             leaves = {n: a[k] for n, a in flatten(self.central.hypotheses).items()}
         return unflatten(shape, {**leaves, **self.bank.get(client)})
 
@@ -95,8 +114,24 @@ class PersonalModels:
         return decode(self.model, self._apply(client, x, strict), self.label_names)
 
     def _apply(self, client: str, x: Any, strict: bool) -> npt.NDArray[np.float32]:
-        params = self.params(client, strict=strict)
-        return np.asarray(self.model.apply(params, as_inputs(self.model, x), None))
+        inputs = as_inputs(self.model, x)
+        client = text_of(client)  # ids are texts everywhere
+        if client not in self.bank:
+            params = self.params(client, strict=strict)
+            return np.asarray(self.model.apply(params, inputs, None))
+        job = {name: np.asarray(v)[0] for name, v in self._jobs([client]).items()}
+        central = self.central.hypotheses if self.central else None
+        return np.asarray(self.objective.predict(self.bank.get(client), central, inputs, job))
+
+    def _jobs(self, clients: list[str]) -> dict[str, npt.NDArray[Any]]:
+        """What the objective has to know about some clients."""
+        decided = [self.clients[client] for client in clients]
+        jobs: dict[str, npt.NDArray[Any]] = {
+            "cluster": np.array([d["cluster"] for d in decided], np.int32)
+        }
+        if decided and "lambda" in decided[0]:
+            jobs["lambda"] = np.array([d["lambda"] for d in decided], np.float32)
+        return jobs
 
     def evaluate(
         self, data: ClientData, *, part: str = "test", mixture: int = MIXTURE, seed: int = 0
@@ -119,7 +154,10 @@ class PersonalModels:
         everybody = self._mixture(data, part, mixture, seed)
         own, mixed = self._score(data, clients, part, everybody)
         extra: dict[str, npt.NDArray[Any]] = {}
-        cluster = np.array([self.cluster[data.ids[k]] for k in clients])
+        jobs = self._jobs([data.ids[k] for k in clients])
+        cluster = jobs["cluster"]
+        if "lambda" in jobs:
+            extra["lambda"] = jobs["lambda"].astype(np.float64)
         baseline = None
         if self.central is not None:
             baseline = self.central.score(data, clients, part)
@@ -140,7 +178,7 @@ class PersonalModels:
         """Examples of these clients under their own models, and everybody's under each of them."""
         sizes, first = data.sizes(part), data.bounds[:, PARTS.index(part)]
         scorer = EachScorer(
-            self.model,
+            self.objective,
             data,
             self.central.hypotheses if self.central else None,
             self.engine,
@@ -156,12 +194,10 @@ class PersonalModels:
                 continue
             here = np.array([place[ids[i]] for i in keep])
             params = {name: leaf[keep] for name, leaf in stack.items()}
-            cluster = np.array([self.cluster[ids[i]] for i in keep])
-            own.update(
-                zip(here, scorer.score(params, cluster, first[here], sizes[here]), strict=True)
-            )
+            jobs = self._jobs([ids[i] for i in keep])
+            own.update(zip(here, scorer.score(params, jobs, first[here], sizes[here]), strict=True))
             if len(everybody):
-                results = scorer.score_same(params, cluster, everybody)
+                results = scorer.score_same(params, jobs, everybody)
                 mixed[here] = [r.loss.mean(dtype=np.float64) for r in results]
         loss = np.concatenate([own[k].loss for k in clients])
         correct = np.concatenate([own[k].correct for k in clients])
@@ -195,9 +231,7 @@ class PersonalModels:
             "model": self.model.spec,
             "label_names": self.label_names,
             "personal": self.algorithm,
-            "trained": list(self.bank.shapes),
-            "clients": len(self.bank),
+            "objective": describe_objective(self.objective),
+            "clients": self.clients,
         }
-        if self.central is not None and self.central.q > 1:
-            manifest["cluster"] = self.cluster
         write_json(path / "manifest.json", manifest)

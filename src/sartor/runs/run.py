@@ -206,8 +206,9 @@ def _check_work(config: Config, model: Model, data: ClientData) -> None:
     """Refuse what could only fail after hours of training."""
     check(model, data)
     config.engine.local_devices()
+    config.central.check(data)
     for algorithm in config.personal:
-        algorithm.recipe(model)
+        algorithm.objective(model)
     if not data.sizes("test").any():
         raise DataError(
             "no client has a test part, so there is nothing honest to measure; add test = 0.2 "

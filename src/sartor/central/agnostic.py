@@ -1,0 +1,170 @@
+"""Agnostic: the model that does best on the mixture of domains that is worst for it (appendix B.2).
+
+min over h, max over λ in the simplex, of Σ_d λ_d · L_d(h): the server descends in h as FedAvg
+does, with clients weighed by their domains, and ascends in λ by exponentiated gradient.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import optax
+
+from sartor.central.fedavg import TINY, FedAvg
+from sartor.central.settings import check_choices, check_numbers
+from sartor.data import ClientData
+from sartor.engine import Cohort
+from sartor.errors import ConfigError, DataError
+from sartor.models import Model, Params
+
+
+class State(NamedTuple):
+    """The model, its server's memory, the domains' weights λ, and their examples, by round."""
+
+    hypotheses: Params
+    memory: optax.OptState
+    domain_weights: jax.Array
+    counts: jax.Array
+
+
+class Upload(NamedTuple):
+    """What a cohort sends: sums over its clients, and sums over those of every domain."""
+
+    change: Params
+    weight: jax.Array
+    loss: jax.Array
+    examples: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Agnostic(FedAvg):
+    """Agnostic federated learning; everything that FedAvg has, and weights of domains.
+
+    Attributes:
+        rounds: communication rounds T.
+        cohort: clients that take part in a round; all of them if there are fewer.
+        epochs: passes of a client over its own data in a round.
+        batch: examples in a client's step.
+        learning_rate: step size of the clients' SGD; not used with a ``client_optimizer``.
+        weights: how clients of one domain are weighed against each other: ``"size"`` by m_k,
+            ``"uniform"`` by 1.
+        server_learning_rate: step size of the server on the averaged change.
+        server_momentum: momentum of the server; 0 is plain averaging.
+        client_optimizer: replaces the clients' SGD; an ``Optimizer`` or any optax transformation.
+        server_optimizer: likewise for the server.
+        domains: ``"domain"`` takes the clients' metadata of that name (or of any other name that
+            is given), ``"clients"`` makes every client a domain.
+        domain_step: step size of the exponentiated gradient in λ; 0 keeps it as it is.
+        domain_start: where λ begins: ``"uniform"``, or ``"population"``: as the domains' shares of
+            all examples, which is FedAvg's objective.
+        counts: how many examples a domain has, which its weight is shared out over:
+            ``"population"`` counts all seen clients once, before the first round, so that it has
+            no noise; ``"window"`` averages over the cohorts of the last rounds, for a server that
+            cannot know the population.
+        window: rounds in that window.
+
+    >>> Agnostic(domain_step=0.1).domains
+    'domain'
+    """
+
+    domains: str = "domain"
+    domain_step: float = 0.05
+    domain_start: Literal["uniform", "population"] = "uniform"
+    counts: Literal["population", "window"] = "population"
+    window: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_numbers(self, at_least_one=("window",))
+        check_choices(self, domain_start=("uniform", "population"), counts=("population", "window"))
+        if isinstance(self.domain_step, bool) or not 0 <= self.domain_step < np.inf:
+            raise ConfigError(
+                f"Agnostic: domain_step must be a number of at least 0 (got {self.domain_step!r})"
+            )
+
+    @property
+    def scores(self) -> bool:
+        """The gradient in λ is the loss of the model that was sent."""
+        return True
+
+    def check(self, data: ClientData) -> None:
+        """Every client needs a domain, and every domain a seen client."""
+        if self.domains != "clients" and self.domains not in data.metadata:
+            raise DataError(
+                f"Agnostic: clients have no metadata {self.domains!r} to be their domain; there is "
+                f"{sorted(data.metadata) or 'none'}: name one with domains=, or say "
+                "domains='clients'"
+            )
+        names, codes = self._codes(data)
+        empty = np.setdiff1d(np.arange(len(names)), codes[data.seen])
+        if self.domains != "clients" and len(empty):
+            raise DataError(
+                f"Agnostic: no seen client has the domain {names[empty[0]]!r}, so nothing can be "
+                "learnt about it; move some of its clients to the seen ones, or leave them out"
+            )
+
+    def _codes(self, data: ClientData) -> tuple[list[str], npt.NDArray[np.int64]]:
+        """The domains' names, and the domain of every client."""
+        if self.domains == "clients":
+            codes = np.zeros(len(data), np.int64)
+            codes[data.seen] = np.arange(int(data.seen.sum()))
+            return [data.ids[k] for k in np.flatnonzero(data.seen)], codes
+        names, codes = np.unique(data.metadata[self.domains].astype(str), return_inverse=True)
+        return names.tolist(), codes
+
+    def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
+        """Every client's domain."""
+        return {"domain": self._codes(data)[1].astype(np.int32)}
+
+    def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
+        """A random model, and λ where it begins."""
+        first = super().init(model, data, key)
+        names, codes = self._codes(data)
+        sizes = data.sizes("train")[data.seen] if self.weights == "size" else None
+        population = np.bincount(codes[data.seen], sizes, len(names)).astype(np.float32)
+        shares = population / population.sum()
+        uniform = np.full(len(names), 1 / len(names), np.float32)
+        weights = uniform if self.domain_start == "uniform" else shares
+        known = shares if self.counts == "population" else uniform
+        rounds = self.window if self.counts == "window" else 1
+        counts = jnp.asarray(np.tile(known, (rounds, 1)))
+        return State(first.hypotheses, first.memory, jnp.asarray(weights), counts)
+
+    def clients(self, state: Any, cohort: Cohort) -> tuple[Upload, dict[str, jax.Array]]:
+        """Every client trains, weighed by λ_d / (examples of its domain d); and tells its loss."""
+        domain = cohort.clients["domain"]
+        losses = cohort.score(state.hypotheses)[:, 0]
+        share = state.counts.mean(axis=0)
+        own = self.weights_of(cohort)
+        weights = own * (state.domain_weights / jnp.maximum(share, TINY))[domain]
+        trained = cohort.train(state.hypotheses, self.client_sgd, weights)
+        member = domain == jnp.arange(len(share))[:, None]  # [domains, clients]
+        upload = Upload(
+            trained.change,
+            trained.weight,
+            jnp.where(member, own * losses, 0).sum(axis=1),
+            jnp.where(member, own, 0).sum(axis=1),
+        )
+        metrics = {"loss": trained.loss, "finite": trained.finite}
+        return upload, {**metrics, "domain_weights": state.domain_weights}
+
+    def server(self, state: Any, upload: Any) -> Any:
+        """Descend in h, ascend in λ; a domain that is absent from the cohort keeps its weight."""
+        after = super().server(state, upload)
+        gradient = upload.loss / jnp.maximum(upload.examples, TINY)
+        here = upload.examples > 0
+        grown = state.domain_weights * jnp.exp(self.domain_step * gradient)
+        # Those that are here share what they had together.
+        total = jnp.where(here, state.domain_weights, 0).sum()
+        grown = grown * total / jnp.maximum(jnp.where(here, grown, 0).sum(), TINY)
+        weights = jnp.where(here, grown, state.domain_weights)
+        counts = state.counts
+        if self.counts == "window":
+            latest = upload.examples / jnp.maximum(upload.examples.sum(), TINY)
+            counts = jnp.concatenate([counts[1:], latest[None]])
+        return after._replace(domain_weights=weights / weights.sum(), counts=counts)

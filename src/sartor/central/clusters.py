@@ -1,0 +1,302 @@
+"""Clusterings that do not ask the hypotheses: the baselines of the paper's appendix C.1.
+
+Clients are clustered once, before any training, by what is known about them (k-means on
+meta-features) or by the distribution of their examples (Bregman clustering); then every cluster
+trains a model of its own with FedAvg.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sartor.central.bregman import Points, hard_clustering
+from sartor.central.fedavg import FedAvg, State, Upload
+from sartor.central.model import CentralModel
+from sartor.data import ClientData
+from sartor.engine import Cohort
+from sartor.errors import ConfigError, DataError
+from sartor.models import Model
+from sartor.randomness import mix
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Nearest:
+    """The rule of a clustering in some space: a client belongs to the nearest centre.
+
+    Attributes:
+        space: where clients are points.
+        centres: the centres.
+    """
+
+    space: Any
+    centres: Points
+
+    def assign(self, data: ClientData) -> npt.NDArray[np.int64]:
+        """The cluster of every client."""
+        nearest: npt.NDArray[np.int64] = (
+            self.space.points(data).divergence(self.centres).argmin(axis=1)
+        )
+        return nearest
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rule in plain values."""
+        return {
+            "space": self.space.to_dict(),
+            "vectors": self.centres.vectors.tolist(),
+            "simplex": self.centres.simplex.tolist(),
+        }
+
+
+def rule_from(table: dict[str, Any]) -> Nearest:
+    """A rule back from its plain values."""
+    spaces = {"meta-features": MetaFeatures, "distributions": Distributions}
+    space = dict(table["space"])
+    made: Any = spaces[space.pop("kind")](**space)
+    return Nearest(made, Points(np.array(table["vectors"]), np.array(table["simplex"])))
+
+
+@dataclasses.dataclass(frozen=True)
+class Clusters(FedAvg):
+    """FedAvg for every cluster of a clustering that is found before training.
+
+    The attributes are FedAvg's, and:
+
+    Attributes:
+        q: number of clusters.
+        restarts: the best of so many clusterings from different starts is taken.
+    """
+
+    q: int = 2
+    restarts: int = 10
+
+    @abc.abstractmethod
+    def space(self, data: ClientData) -> Any:
+        """Where the clients are points, learnt from the seen ones."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("q", "restarts"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ConfigError(
+                    f"{type(self).__name__}: {name} must be a whole number of at least 1 "
+                    f"(got {value!r})"
+                )
+
+    def check(self, data: ClientData) -> None:
+        """There must be a client for every cluster."""
+        seen = int(data.seen.sum())
+        if self.q > seen:
+            raise ConfigError(
+                f"{type(self).__name__}: q is {self.q}, but there are only {seen} seen clients; "
+                "choose a smaller q"
+            )
+        self.space(data)
+
+    def rule(self, data: ClientData) -> Nearest:
+        """Cluster the seen clients; the draws depend on who they are, not on a seed."""
+        space = self.space(data)
+        seen = data.select(data.seen)
+        word = int(np.bitwise_xor.reduce(mix("clusters", seen.hashes)))
+        return Nearest(space, hard_clustering(space.points(seen), self.q, self.restarts, word))
+
+    def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
+        """Every client's cluster."""
+        return {"cluster": self.rule(data).assign(data).astype(np.int32)}
+
+    def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
+        """The same random model for every cluster."""
+        one = model.init(key)
+        return self._state(
+            jax.tree.map(lambda a: jnp.broadcast_to(a, (self.q, *jnp.shape(a))), one)
+        )
+
+    def clients(self, state: Any, cohort: Cohort) -> tuple[Upload, dict[str, jax.Array]]:
+        """Every client trains its cluster's model."""
+        f = cohort.clients["cluster"]
+        trained = cohort.train(state.hypotheses, self.client_sgd, self.weights_of(cohort), f)
+        share = (f[:, None] == jnp.arange(self.q)).mean(axis=0)
+        metrics = {"loss": trained.loss, "finite": trained.finite, "share": share}
+        return Upload(trained.change, trained.weight), metrics
+
+    def finish(self, trained: CentralModel, data: ClientData) -> CentralModel:
+        """Remember how clients are assigned."""
+        return dataclasses.replace(trained, blocks=(self.q,), rule=self.rule(data))
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaFeatures:
+    """Clients as vectors of meta-features: numbers standardized, words as indicators.
+
+    Attributes:
+        features: names of the clients' metadata.
+        words: the words of every feature that is not a number.
+        mean: what is subtracted.
+        scale: what is divided by.
+    """
+
+    features: tuple[str, ...]
+    words: dict[str, list[str]]
+    mean: Any = 0.0
+    scale: Any = 1.0
+
+    def points(self, data: ClientData) -> Points:
+        """The clients."""
+        columns = []
+        for name in self.features:
+            if name not in data.metadata:
+                raise DataError(f"clients have no metadata {name!r}, which clusters depend on")
+            values = data.metadata[name]
+            if name in self.words:
+                columns.append(values.astype(str)[:, None] == np.array(self.words[name]))
+            else:
+                columns.append(values[:, None])
+        raw = np.concatenate([np.asarray(c, np.float64) for c in columns], axis=1)
+        return Points(
+            (raw - np.asarray(self.mean)) / np.asarray(self.scale), np.zeros((len(raw), 0))
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """In plain values."""
+        return {
+            "kind": "meta-features",
+            "features": list(self.features),
+            "words": self.words,
+            "mean": np.asarray(self.mean).tolist(),
+            "scale": np.asarray(self.scale).tolist(),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class KMeansClusters(Clusters):
+    """k-means on what is known about the clients, such as place or device; then FedAvg for each.
+
+    The attributes are FedAvg's, and:
+
+    Attributes:
+        q: number of clusters.
+        restarts: the best of so many clusterings from different starts is taken.
+        features: names of the clients' metadata; all of it if not given.
+    """
+
+    features: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.features is not None:
+            object.__setattr__(self, "features", tuple(self.features))
+
+    def space(self, data: ClientData) -> MetaFeatures:
+        """The meta-features, standardized over the seen clients."""
+        names = self.features or tuple(sorted(data.metadata))
+        missing = [name for name in names if name not in data.metadata]
+        if not names or missing:
+            what = f"no metadata {missing[0]!r}" if missing else "no metadata"
+            raise DataError(
+                f"KMeansClusters: clients have {what}; there is {sorted(data.metadata) or 'none'}. "
+                "Give metadata with the data, or use HypCluster, which needs none"
+            )
+        seen = data.select(data.seen)
+        words = {
+            name: sorted(set(seen.metadata[name].astype(str).tolist()))
+            for name in names
+            if seen.metadata[name].dtype.kind not in "iufb"
+        }
+        raw = MetaFeatures(names, words).points(seen).vectors
+        spread = raw.std(axis=0)
+        return MetaFeatures(names, words, raw.mean(axis=0), np.where(spread > 0, spread, 1.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Distributions:
+    """Clients as distributions: of their labels, and the mean of their standardized features.
+
+    Attributes:
+        classes: number of classes; 0 if labels are numbers, which then count as a feature.
+        mean: mean of the features over all examples of the seen clients.
+        scale: their standard deviation.
+    """
+
+    classes: int
+    mean: Any = 0.0
+    scale: Any = 1.0
+
+    def points(self, data: ClientData) -> Points:
+        """The clients' training parts."""
+        sizes = data.sizes("train")
+        simplex = np.zeros((len(data), self.classes))
+        if self.classes:
+            owner = np.repeat(np.arange(len(data)), sizes)
+            y = data.columns["y"][data.rows[_train_positions(data)]]
+            np.add.at(simplex, (owner, y), 1.0)
+            simplex = simplex / sizes[:, None]
+        means, _ = feature_moments(data, with_labels=not self.classes)
+        return Points((means - np.asarray(self.mean)) / np.asarray(self.scale), simplex)
+
+    def to_dict(self) -> dict[str, Any]:
+        """In plain values."""
+        return {
+            "kind": "distributions",
+            "classes": self.classes,
+            "mean": np.asarray(self.mean).tolist(),
+            "scale": np.asarray(self.scale).tolist(),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class BregmanClusters(Clusters):
+    """Bregman clustering of the clients' feature and label distributions; then FedAvg for each.
+
+    The divergence is the sum of KL divergence between label distributions and squared distance
+    between means of standardized features (the divergence of Gaussians with one covariance). It
+    knows nothing of the task, which is the point of the comparison with HypCluster.
+
+    The attributes are FedAvg's, and:
+
+    Attributes:
+        q: number of clusters.
+        restarts: the best of so many clusterings from different starts is taken.
+    """
+
+    def space(self, data: ClientData) -> Distributions:
+        """The distributions, with features standardized over all examples of the seen clients."""
+        y = data.columns["y"]
+        classes = int(y.max()) + 1 if y.dtype.kind in "iu" else 0
+        seen = data.select(data.seen)
+        means, squares = feature_moments(seen, with_labels=not classes)
+        share = (seen.sizes("train") / seen.sizes("train").sum())[:, None]
+        mean = (share * means).sum(axis=0)
+        spread = np.sqrt(np.maximum((share * squares).sum(axis=0) - mean**2, 0))
+        return Distributions(classes, mean, np.where(spread > 0, spread, 1.0))
+
+
+def feature_moments(data: ClientData, *, with_labels: bool) -> tuple[Floats, Floats]:
+    """Every client's mean of each feature, and of its square: [clients, features]."""
+    names = [n for n in sorted(data.columns) if n != "y" or with_labels]
+    width = sum(int(np.prod(data.columns[n].shape[1:])) for n in names)
+    means, squares = np.zeros((2, len(data), width))
+    for k in range(len(data)):
+        rows = data.rows[data.bounds[k, 0] : data.bounds[k, 1]]
+        if not names:
+            break
+        flat = np.concatenate(
+            [np.asarray(data.columns[n][rows], np.float64).reshape(len(rows), -1) for n in names],
+            axis=1,
+        )
+        means[k], squares[k] = flat.mean(axis=0), (flat**2).mean(axis=0)
+    return means, squares
+
+
+def _train_positions(data: ClientData) -> npt.NDArray[np.int64]:
+    sizes = data.sizes("train")
+    starts = np.cumsum(sizes) - sizes
+    return np.arange(sizes.sum()) + np.repeat(data.bounds[:, 0] - starts, sizes)

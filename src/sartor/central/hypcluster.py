@@ -1,0 +1,213 @@
+"""HypCluster: q models, and each client takes the one with the lowest loss (section 4, figure 1).
+
+Minimises the sum over clients of m_k/m · min_i L_k(h_i) by stochastic EM: the clients of a round
+find their cluster f(k), and train its hypothesis.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import optax
+
+from sartor.central.fedavg import FedAvg, Upload
+from sartor.central.model import CentralModel
+from sartor.central.settings import check_choices
+from sartor.central.starts import clients_start, plus_plus_start
+from sartor.data import ClientData
+from sartor.engine import Cohort, Engine
+from sartor.engine.scoring import losses_by_client
+from sartor.errors import ConfigError
+from sartor.models import Model, Params
+
+Start = Literal["warm", "clients", "kmeans++", "random"]
+
+
+class State(NamedTuple):
+    """The hypotheses, each with its server's memory; and how many rounds are behind them."""
+
+    hypotheses: Params
+    memory: optax.OptState
+    round: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class HypCluster(FedAvg):
+    """Hypothesis-based clustering; everything that FedAvg has, and for each of q hypotheses.
+
+    Attributes:
+        rounds: communication rounds T, those of a warm start included.
+        cohort: clients P that take part in a round; all of them if there are fewer.
+        epochs: passes of a client over its own data in a round.
+        batch: examples in a client's step.
+        learning_rate: step size of the clients' SGD; not used with a ``client_optimizer``.
+        weights: ``"size"`` weighs client k by m_k (the paper's m_k/m), ``"uniform"`` by 1 (1/p).
+        server_learning_rate: step size of the server on the averaged change.
+        server_momentum: momentum of the server; 0 is plain averaging.
+        client_optimizer: replaces the clients' SGD; an ``Optimizer`` or any optax transformation.
+        server_optimizer: likewise for the server.
+        q: number of clusters; several numbers train several clusterings together, and each client
+            takes the best one by its validation part.
+        start: where the hypotheses begin. ``"warm"``: as FedAvg models, each trained apart for
+            ``warm_rounds`` of the rounds, on cohorts of its own. ``"clients"`` (the paper's): as
+            models of single clients drawn at random. ``"kmeans++"``: the same, with clients drawn
+            so that they are badly served by the hypotheses before them. ``"random"``: as random
+            models, with which all clients often end in one cluster.
+        warm_rounds: rounds of each hypothesis in a warm start.
+        start_epochs: passes over its own data that a client makes for the model it lends as start.
+        restarts: train so many clusterings from different starts, side by side, and keep the one
+            with the lowest training loss.
+
+    >>> HypCluster(q=4, rounds=200).start
+    'warm'
+    """
+
+    learning_rate: float = 0.03
+    q: int | tuple[int, ...] = 2
+    start: Start = "warm"
+    warm_rounds: int = 10
+    start_epochs: int = 5
+    restarts: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.q, list | tuple):
+            object.__setattr__(self, "q", tuple(self.q))
+        whole = (*self.blocks, self.warm_rounds, self.start_epochs, self.restarts)
+        if not self.blocks or not all(type(n) is int and n >= 1 for n in whole):
+            raise ConfigError(
+                "HypCluster: q (one number or several), warm_rounds, start_epochs and restarts "
+                f"must be whole numbers of at least 1 (got {self.q!r}, {self.warm_rounds!r}, "
+                f"{self.start_epochs!r}, {self.restarts!r})"
+            )
+        check_choices(self, start=get_args(Start))
+        warm = self.warm_rounds * max(self.blocks)
+        if self.start == "warm" and max(self.blocks) > 1 and warm >= self.rounds:
+            raise ConfigError(
+                f"HypCluster: a warm start takes {warm} rounds, warm_rounds for each hypothesis, "
+                f"and there are {self.rounds}; lower warm_rounds or raise rounds"
+            )
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The number of clusters in every clustering that is trained."""
+        several = self.q if isinstance(self.q, tuple) else (self.q,)
+        return tuple(q for q in several for _ in range(self.restarts))
+
+    @property
+    def jobs(self) -> int:
+        """A client trains one hypothesis of every clustering."""
+        return len(self.blocks)
+
+    @property
+    def scores(self) -> bool:
+        """Clients find their clusters by scoring the hypotheses."""
+        return max(self.blocks) > 1
+
+    def check(self, data: ClientData) -> None:
+        """There must be a client for every cluster, and hold-outs to choose between several q."""
+        seen = int(data.seen.sum())
+        if max(self.blocks) > seen:
+            raise ConfigError(
+                f"HypCluster: q is {max(self.blocks)}, but there are only {seen} seen clients; "
+                "choose a smaller q"
+            )
+        if isinstance(self.q, tuple) and not data.sizes("validation").any():
+            raise ConfigError(
+                "HypCluster: to choose between several q, clients need a validation part; make one "
+                "with data.split(validation=0.2, seed=0), or give one q"
+            )
+
+    def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
+        """Random models; the first is the one that FedAvg would begin with."""
+        others = [jax.random.fold_in(key, i) for i in range(1, sum(self.blocks))]
+        hypotheses = jax.vmap(model.init)(jnp.stack([key, *others]))
+        memory = jax.vmap(self.server_sgd.init)(hypotheses)
+        return State(hypotheses, memory, jnp.zeros((), jnp.int32))
+
+    def begin(self, state: State, model: Model, data: ClientData, seed: int, engine: Engine) -> Any:
+        """Initialize h^0_i."""
+        if self.start in ("warm", "random") or max(self.blocks) == 1:
+            return state
+        find = clients_start if self.start == "clients" else plus_plus_start
+        first = jax.tree.map(lambda a: a[:1], state.hypotheses)
+        hypotheses = find(self, model, data, first, self.blocks, seed, engine)
+        return state._replace(hypotheses=hypotheses)
+
+    def clients(self, state: Any, cohort: Cohort) -> tuple[Upload, dict[str, jax.Array]]:
+        """Every client finds its cluster and trains that hypothesis, in every clustering."""
+        f, margin = self._assign(state, cohort)
+        trained = cohort.train(state.hypotheses, self.client_sgd, self.weights_of(cohort), f)
+        taken = f.reshape(-1, 1) == jnp.arange(sum(self.blocks))
+        metrics = {
+            "loss": trained.loss,
+            "finite": trained.finite,
+            "share": taken.sum(axis=0) / f.shape[0],
+            "margin": margin,
+        }
+        return Upload(trained.change, trained.weight), metrics
+
+    def _assign(self, state: State, cohort: Cohort) -> tuple[jax.Array, jax.Array]:
+        """f^t(k) = argmin_i L_k(h_i), the first where several are equal: [clients, clusterings].
+
+        And by how much the best hypothesis is better than the second best, on average.
+        """
+        losses = cohort.score(state.hypotheses) if self.scores else None
+        f, margins, first = [], [], 0
+        for q in self.blocks:
+            best, margin = jnp.zeros(len(cohort.sizes), jnp.int32), jnp.zeros(())
+            if q > 1 and losses is not None:
+                mine = losses[:, first : first + q]
+                best = mine.argmin(axis=1).astype(jnp.int32)
+                two = -jax.lax.top_k(-mine, 2)[0]
+                margin = (two[:, 1] - two[:, 0]).mean()
+                if self.start == "warm":  # everybody trains the same one, each in its turn
+                    warm = state.round < q * self.warm_rounds
+                    best = jnp.where(warm, state.round % q, best)
+            f.append(first + best)
+            margins.append(margin)
+            first += q
+        return jnp.stack(f, axis=1), jnp.stack(margins)
+
+    def server(self, state: Any, upload: Any) -> Any:
+        """The server steps every hypothesis that somebody has trained."""
+        return super().server(state, upload)._replace(round=state.round + 1)
+
+    def finish(self, trained: CentralModel, data: ClientData) -> CentralModel:
+        """Compute f^{T+1}, keep the best restart of every q, and warn if clusters are empty."""
+        seen = np.flatnonzero(data.seen)
+        if max(self.blocks) == 1:
+            return dataclasses.replace(trained, blocks=(1,))
+        losses = losses_by_client(trained.model, data, seen, trained.hypotheses, trained.engine)
+        weights = data.sizes("train")[seen] if self.weights == "size" else np.ones(len(seen))
+        several = self.q if isinstance(self.q, tuple) else (self.q,)
+        firsts = np.cumsum(self.blocks) - self.blocks
+        kept: list[int] = []
+        for number, q in enumerate(several):
+            runs = range(number * self.restarts, (number + 1) * self.restarts)
+            best = min(
+                runs,
+                key=lambda b: float(weights @ losses[:, firsts[b] : firsts[b] + q].min(axis=1)),
+            )
+            here = np.arange(firsts[best], firsts[best] + q)
+            kept += here.tolist()
+            _warn_of_collapse(q, losses[:, here].argmin(axis=1), self.start)
+        hypotheses = jax.tree.map(lambda a: a[np.array(kept)], trained.hypotheses)
+        return dataclasses.replace(trained, hypotheses=hypotheses, blocks=several)
+
+
+def _warn_of_collapse(q: int, cluster: npt.NDArray[np.int64], start: str) -> None:
+    counts = np.bincount(cluster, minlength=q)
+    if q > 1 and (counts == 0).any():
+        other = "kmeans++" if start in ("warm", "random") else "warm"
+        warnings.warn(
+            f"HypCluster: {int((counts == 0).sum())} of {q} clusters have no clients (sizes "
+            f"{counts.tolist()}); try start={other!r}, several restarts, or a smaller q",
+            stacklevel=4,
+        )

@@ -1,0 +1,143 @@
+"""Dapper: from the central model, train on a λ-mixture of the client's data and everybody's.
+
+Section 5 and figure 3 of the paper. For every client k:
+
+1. sample r · m_k examples Ĉ' from Ĉ, the data of all seen clients or of its cluster;
+2. for each λ in a cover of [0, 1], start from h_c and minimise λ·L_k(h) + (1−λ)·L_Ĉ'(h) by SGD;
+3. take the best λ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import jax
+
+from sartor.central import CentralModel
+from sartor.central.settings import check_choices, check_numbers
+from sartor.data import ClientData
+from sartor.engine import Engine
+from sartor.engine.blocks import Recipe
+from sartor.engine.objectives import Own
+from sartor.errors import ConfigError
+from sartor.models import Model
+from sartor.personal.base import Personal, Setting, layer_names
+from sartor.personal.choosing import Select
+from sartor.personal.cover import COVER, as_cover
+from sartor.personal.models import PersonalModels
+from sartor.personal.objectives import Weighted
+from sartor.personal.sources import Interpolation, Sample, clients_sample, generated, public_sample
+
+Step = Literal["sample", "weight"]
+Source = Literal["clients", "generated", "public"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dapper(Personal):
+    """Data interpolation.
+
+    Attributes:
+        epochs: passes over the mixed data (the paper: 1).
+        batch: examples in a step; with ``step="weight"`` those of the client, and r times as many
+            others beside them.
+        learning_rate: step size of SGD (the paper: 0.04).
+        optimizer: replaces SGD; an ``Optimizer`` or any optax transformation.
+        guard: a client keeps the central model unless its own is better on what was held out.
+        folds: folds of the training part of a client that has no validation part.
+        cover: Λ, the candidates for λ, the weight of the client's own data.
+        select: how a client chooses λ, always by plain loss: on its validation part
+            (``"holdout"``; a client that has none uses folds), by K folds of its training part
+            (``"kfold"``), or on what it has trained on (``"train"``, as in the pseudo-code, which
+            favours λ = 1).
+        r: how many examples are sampled for each one of the client (the paper: 5). One pass is
+            r · m_k examples (``step="sample"``) or (r + 1) · m_k (``"weight"``), whatever λ is.
+        step: ``"sample"`` draws every example from the client with probability λ and else from the
+            sample (the pseudo-code); ``"weight"`` weighs the losses of both, which has the same
+            expectation and less variance.
+        mixture: Ĉ: the examples of ``"all"`` seen clients, or of those in the client's
+            ``"cluster"``.
+        source: where Ĉ' comes from: ``"clients"`` sends examples of clients to others;
+            ``"generated"`` draws them from the central model (densities) or a ``sampler`` given to
+            ``fit``; ``"public"`` takes data given to ``fit`` as ``public``.
+
+    >>> Dapper(cover=(0.0, 0.5, 1.0)).r
+    5
+    """
+
+    epochs: int = 1
+    learning_rate: float = 0.04
+    cover: tuple[float, ...] = COVER
+    select: Select = "holdout"
+    r: int = 5
+    step: Step = "sample"
+    mixture: Literal["all", "cluster"] = "all"
+    source: Source = "clients"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_numbers(self, at_least_one=("r",))
+        object.__setattr__(self, "cover", as_cover("Dapper", self.cover))
+        check_choices(
+            self,
+            select=get_args(Select),
+            step=get_args(Step),
+            mixture=("all", "cluster"),
+            source=get_args(Source),
+        )
+
+    def objective(self, model: Model) -> Own:
+        """The loss on mixed batches, or the weighted loss of their two halves."""
+        names = layer_names(model, None)
+        return Own(model, names) if self.step == "sample" else Weighted(model, names, r=self.r)
+
+    def recipe(self, setting: Setting) -> Recipe:
+        """With source sampling, a pass over r · m_k slots is r epochs over the client's data."""
+        passes = self.epochs * (self.r if self.step == "sample" else 1)
+        return super().recipe(setting)._replace(epochs=passes)
+
+    def fit(
+        self,
+        central: CentralModel | Model,
+        data: ClientData,
+        *,
+        seed: int = 0,
+        engine: Engine | None = None,
+        directory: str | Path | None = None,
+        progress: bool | None = None,
+        public: ClientData | None = None,
+        sampler: Callable[[jax.Array, int, int], dict[str, Any]] | None = None,
+    ) -> PersonalModels:
+        """Make a model for every client, as :meth:`Personal.fit` says.
+
+        Args:
+            central: what to start from.
+            data: the clients.
+            seed: seed of all randomness.
+            engine: how to run it; the central model's if not given.
+            directory: where to keep the models while they are made.
+            progress: whether to show a bar.
+            public: with ``source="public"``, the data that is mixed with the clients'.
+            sampler: with ``source="generated"``, ``sampler(key, count, cluster)`` gives columns of
+                examples; not needed for density models, which are sampled themselves.
+        """
+        setting = self._setting(central, data, seed, engine)
+        sample = self._sample(setting, public, sampler)
+        mixing = Interpolation(sample, self.r, self.step)
+        folder = None if directory is None else Path(directory)
+        return self._fit(setting, folder, progress, mixing)
+
+    def _sample(self, setting: Setting, public: Any, sampler: Any) -> Sample:
+        if (public is not None) != (self.source == "public"):
+            raise ConfigError(
+                "Dapper: give public= to fit together with source='public'"
+                if self.source != "public"
+                else "Dapper: source='public' needs the public data: fit(..., public=data)"
+            )
+        if public is not None:
+            return public_sample(setting.data, public)
+        if self.source == "generated":
+            return generated(setting, self.r, sampler)
+        return clients_sample(setting.data, setting.cluster if self.mixture == "cluster" else None)

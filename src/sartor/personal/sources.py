@@ -1,0 +1,191 @@
+"""Where the examples come from that Dapper mixes with a client's own: Ĉ and its samples Ĉ'."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sartor.data import ClientData
+from sartor.engine.blocks import Jobs
+from sartor.engine.schedule import Ints, padded
+from sartor.engine.scoring import positions
+from sartor.errors import ConfigError, DataError
+from sartor.randomness import key_data, mix, uniforms
+
+
+class Sample(NamedTuple):
+    """Ĉ, from which every client draws.
+
+    Attributes:
+        data: what the positions refer to: the clients' data, with examples that are nobody's at
+            its end, if there are such.
+        pool: positions in ``data.rows`` of all examples of Ĉ, cluster by cluster.
+        first: [clients] where a client's share of it begins: that of its cluster, or its own.
+        counts: [clients] how many examples it draws from.
+        own: whether the share is the client's alone, to be used in order and not drawn from.
+    """
+
+    data: ClientData
+    pool: Ints
+    first: Ints
+    counts: Ints
+    own: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Interpolation:
+    """Mixes a client's batches with draws from Ĉ, with replacement, each used once a pass.
+
+    All λ of a client share the draws, and the numbers that decide between the two sources.
+
+    Attributes:
+        sample: Ĉ.
+        r: draws for each example of the client.
+        step: replace examples with probability 1 − λ, or add r times as many.
+    """
+
+    sample: Sample
+    r: int
+    step: Literal["sample", "weight"]
+
+    @property
+    def data(self) -> ClientData:
+        """What rows refer to."""
+        return self.sample.data
+
+    def width(self, batch: int) -> int:
+        """Rows in a step."""
+        return batch if self.step == "sample" else (1 + self.r) * batch
+
+    def __call__(self, rows: npt.NDArray[Any], jobs: Jobs, batch: int) -> npt.NDArray[Any]:
+        """Rows [steps, lanes, width] from the clients' own [steps, lanes, batch]."""
+        steps, lanes, _ = rows.shape
+        words, sizes, client, lambda_ = (
+            padded(a, lanes)[:, None]
+            for a in (jobs.words, jobs.train.sizes, jobs.client, jobs.values["lambda"])
+        )
+        per_pass = np.maximum(-(-sizes // batch), 1) * (self.r if self.step == "sample" else 1)
+        step = np.arange(steps)[:, None, None]
+        wide = batch if self.step == "sample" else self.r * batch
+        slot = (step % per_pass) * wide + np.arange(wide)  # the number of the draw in its pass
+        others = self._draw(words, client, slot)
+        if self.step == "weight":
+            mine = np.where(lambda_ > 0, rows, others[..., :batch])  # λ = 0 reads no client data
+            return np.concatenate([mine, others], axis=2)
+        toss = uniforms(mix(words, "source", step * batch + np.arange(batch)))
+        return np.where(toss < lambda_, rows, others)
+
+    def _draw(self, words: Any, client: Ints, slot: Ints) -> npt.NDArray[Any]:
+        first, count = self.sample.first[client], self.sample.counts[client]
+        if self.sample.own:
+            return self.sample.pool[first + slot % count]
+        return self.sample.pool[first + (uniforms(mix(words, "draw", slot)) * count).astype(int)]
+
+
+def clients_sample(data: ClientData, cluster: Ints | None) -> Sample:
+    """Ĉ is the training parts of all seen clients, or of those in the client's cluster."""
+    seen = np.flatnonzero(data.seen)
+    if not len(seen):
+        raise DataError("Dapper: no client is seen, so there is nothing to mix with")
+    group = np.zeros(len(data), np.int64) if cluster is None else cluster
+    order = seen[np.argsort(group[seen], kind="stable")]
+    sizes = np.bincount(group[order], data.sizes("train")[order], int(group.max()) + 1).astype(int)
+    firsts = np.cumsum(sizes) - sizes
+    empty = sizes[group] == 0  # a cluster of unseen clients only draws from everybody
+    first = np.where(empty, 0, firsts[group])
+    count = np.where(empty, sizes.sum(), sizes[group])
+    return Sample(data, positions(data, order, "train"), first, count)
+
+
+def public_sample(data: ClientData, public: ClientData) -> Sample:
+    """Ĉ is public data: the training parts of its clients."""
+    if set(public.columns) != set(data.columns):
+        raise DataError(
+            f"the public data has the columns {sorted(public.columns)} and the clients' has "
+            f"{sorted(data.columns)}; make them the same"
+        )
+    if public.label_names != data.label_names:
+        raise DataError(
+            "the public data names its labels differently from the clients' data; build both from "
+            "one table, or give labels as integers"
+        )
+    rows = public.rows[positions(public, np.arange(len(public)), "train")]
+    columns = {name: np.asarray(column[rows]) for name, column in public.columns.items()}
+    return _appended(data, columns, "the public data")
+
+
+def generated(setting: Any, r: int, sampler: Any) -> Sample:
+    """Ĉ' is drawn from the central hypothesis itself, r · m_k examples for every client.
+
+    Nothing but the model, which clients have anyway, has to leave a client for this.
+    """
+    data, model = setting.data, setting.model
+    if sampler is None and model.kind != "density":
+        raise ConfigError(
+            f"Dapper: source='generated' draws from density models, and this is a {model.kind} "
+            "model; give fit a sampler(key, count, cluster) that makes examples"
+        )
+    order = np.argsort(setting.cluster, kind="stable")
+    counts = (r * data.sizes("train"))[order]
+    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in data.columns}
+    for cluster in np.unique(setting.cluster):
+        count = int(counts[setting.cluster[order] == cluster].sum())
+        word = key_data(mix(setting.seed, "generated", int(cluster)))
+        key = jax.random.wrap_key_data(jnp.asarray(word), impl="threefry2x32")
+        if sampler is not None:
+            made = {name: np.asarray(v) for name, v in sampler(key, count, int(cluster)).items()}
+        else:
+            params = jax.tree.map(lambda a, c=cluster: a[c], setting.central.hypotheses)
+            logits = model.apply(params, None, None)
+            made = {"y": np.asarray(jax.random.categorical(key, logits, shape=(count,)))}
+        if set(made) != set(data.columns) or any(len(v) != count for v in made.values()):
+            shapes = {name: v.shape for name, v in made.items()}
+            raise DataError(
+                f"the sampler was asked for {count} examples with the columns "
+                f"{sorted(data.columns)} and gave {shapes}"
+            )
+        for name, values in made.items():
+            columns[name].append(values)
+    sample = _appended(data, {n: np.concatenate(v) for n, v in columns.items()}, "the sampler")
+    first, mine = np.zeros((2, len(data)), np.int64)
+    first[order], mine[order] = np.cumsum(counts) - counts, counts
+    return sample._replace(first=first, counts=mine, own=True)
+
+
+def _appended(data: ClientData, columns: dict[str, npt.NDArray[Any]], what: str) -> Sample:
+    """The clients' data with more examples at its end, that are nobody's."""
+    there = len(columns["y"])
+    if not there:
+        raise DataError(f"Dapper: {what} has no examples, so there is nothing to mix with")
+    before = len(data.columns["y"])
+    merged = {}
+    for name, column in data.columns.items():
+        if columns[name].shape[1:] != column.shape[1:]:
+            raise DataError(
+                f"{what} has the shape {columns[name].shape[1:]} in column {name!r}, and the "
+                f"clients' data {column.shape[1:]}"
+            )
+        merged[name] = np.concatenate([np.asarray(column), columns[name].astype(column.dtype)])
+    # A client that nobody asks for holds them; the others' positions stay what they were.
+    end = len(data.rows)
+    nobody = np.array([[end, end + there, end + there, end + there]])
+    whole = ClientData(
+        merged,
+        np.concatenate([data.rows, before + np.arange(there)]),
+        np.concatenate([data.bounds, nobody]),
+        (*data.ids, f"({what})"),
+        np.append(data.seen, False),
+        label_names=data.label_names,
+    )
+    everyone = len(data)
+    return Sample(
+        whole,
+        len(data.rows) + np.arange(there),
+        np.zeros(everyone, np.int64),
+        np.full(everyone, there),
+    )

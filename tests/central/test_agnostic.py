@@ -1,0 +1,106 @@
+"""Agnostic against FedAvg, on the simplex, and at a minimax point that can be written down."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sartor
+from sartor.errors import ConfigError, DataError
+
+
+def domains(sizes=(30, 10, 20, 5), domain=("a", "a", "b", "b"), seed=0):
+    draw = np.random.default_rng(seed)
+    client = np.repeat(np.arange(len(sizes)), sizes)
+    x = draw.standard_normal((len(client), 3)).astype(np.float32)
+    y = draw.integers(0, 2, len(client))
+    return sartor.data.from_arrays(x, y, client, domain=np.array(domain)[client])
+
+
+LOGISTIC = sartor.models.logistic(features=3, classes=2)
+
+
+@pytest.mark.parametrize("weights", ["size", "uniform"])
+def test_without_a_domain_step_and_from_the_population_it_is_fedavg(weights):
+    common = {"rounds": 8, "cohort": 3, "learning_rate": 0.2, "weights": weights}
+    agnostic = sartor.Agnostic(domain_step=0, domain_start="population", **common)
+    data = domains()
+    a = agnostic.fit(LOGISTIC, data, seed=2).params
+    b = sartor.FedAvg(**common).fit(LOGISTIC, data, seed=2).params
+    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=1e-6), a, b)
+
+
+@pytest.mark.parametrize("counts", ["population", "window"])
+def test_weights_stay_on_the_simplex_and_move_to_the_harder_domain(counts):
+    draw = np.random.default_rng(0)
+    client = np.repeat(np.arange(10), 20)
+    x = draw.standard_normal((200, 3)).astype(np.float32)
+    hard = client % 2 == 1
+    y = np.where(hard, draw.integers(0, 2, 200), (x[:, 0] > 0).astype(int))
+    domain = np.array(["easy", "hard"])[np.arange(10) % 2]
+    data = sartor.data.from_arrays(x, y, client, domain=domain[client])
+    algorithm = sartor.Agnostic(
+        rounds=60, cohort=4, learning_rate=0.1, domain_step=0.3, counts=counts, window=5
+    )
+    weights = algorithm.fit(LOGISTIC, data, seed=0).history["domain_weights"]
+    assert weights.shape == (60, 2)
+    assert (weights >= 0).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(weights[0], 0.5)
+    assert weights[-1, 1] > 0.9
+
+
+def test_finds_the_minimax_point_of_two_quadratics():
+    # L_a(h) = (h - 0)² + 1, L_b(h) = (h - 3)²: they are equal at h = 4/3, and nowhere in [0, 3] is
+    # the larger of the two smaller. There λ_a · 2h = λ_b · 2(3 - h), so λ_a = 5/9.
+    model = sartor.models.Model(
+        init=lambda key: {"h": jnp.zeros(())},
+        apply=lambda params, x, key: params["h"] + 0 * x[:, 0],
+        kind="regression",
+    )
+    y = np.array([1.0, -1.0, 3.0, 3.0], np.float32)  # mean 0 and variance 1; 3 and none
+    x = np.zeros((4, 1), np.float32)
+    data = sartor.data.from_arrays(x, y, [0, 0, 1, 1], domain=["a", "a", "b", "b"])
+    algorithm = sartor.Agnostic(
+        rounds=4000, cohort=2, batch=2, learning_rate=0.01, server_momentum=0.0,
+        domain_step=0.01,
+    )  # fmt: skip
+    central = algorithm.fit(model, data)
+    # The last iterates circle the saddle point slowly inwards; their mean is on it.
+    assert float(central.params["h"]) == pytest.approx(4 / 3, abs=0.05)
+    late = central.history["domain_weights"][2000:].mean(axis=0)
+    np.testing.assert_allclose(late, [5 / 9, 4 / 9], atol=0.02)
+
+
+def test_every_client_can_be_a_domain():
+    data = domains().split(unseen=0.25, seed=0)
+    central = sartor.Agnostic(domains="clients", rounds=5, cohort=3).fit(LOGISTIC, data)
+    assert central.history["domain_weights"].shape == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"domain_step": -1.0}, "domain_step must be a number of at least 0"),
+        ({"domain_start": "random"}, "domain_start must be one of"),
+        ({"counts": "all"}, "counts must be one of"),
+        ({"window": 0}, "window must be a whole number"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        sartor.Agnostic(**settings)
+
+
+def test_missing_domains_are_refused():
+    data = domains()
+    with pytest.raises(DataError, match="no metadata 'place'"):
+        sartor.Agnostic(domains="place").fit(LOGISTIC, data)
+    for seed in range(50):
+        split = data.split(unseen=0.5, seed=seed)
+        if len(set(split.metadata["domain"][split.seen])) == 1:
+            break
+    with pytest.raises(DataError, match="no seen client has the domain"):
+        sartor.Agnostic().fit(LOGISTIC, split)

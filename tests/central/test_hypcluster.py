@@ -1,0 +1,270 @@
+"""HypCluster against FedAvg, Local, k-means with KL divergence, and the limits of the data."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+import sartor
+from sartor.engine import rounds
+from sartor.engine.scoring import losses_by_client
+from sartor.errors import ConfigError
+
+DENSITY = sartor.models.categorical(symbols=50)
+LIMITS = {
+    "literal": [3.166, 2.776, 2.622, 2.469, 2.447],
+    "shifted": [3.249, 2.869, 2.705, 2.541, 2.517],
+}
+"""Population limits of the synthetic data for q = 1 ... 5: nothing can be lower."""
+
+FULL = {"rounds": 80, "cohort": 100, "batch": 100, "learning_rate": 5.0, "server_momentum": 0.0}
+"""Full participation, full batches: gradient descent on each cluster's objective."""
+
+
+def two_tasks(clients=8, size=24, seed=0, validation=0.0):
+    """Clients of two kinds, whose labels contradict each other."""
+    draw = np.random.default_rng(seed)
+    x = draw.standard_normal((clients, size, 3)).astype(np.float32)
+    kind = np.arange(clients) % 2
+    y = (x[..., 0] > 0).astype(int) ^ kind[:, None]
+    rows = {f"c{k}": {"x": x[k], "y": y[k]} for k in range(clients)}
+    data = sartor.data.from_dict(rows)
+    return (data.split(validation=validation, seed=0) if validation else data), kind
+
+
+LOGISTIC = sartor.models.logistic(features=3, classes=2)
+
+
+def histograms(data, symbols=50):
+    return np.stack([np.bincount(data.client(c)["y"], minlength=symbols) for c in data.ids]) / 1.0
+
+
+def test_one_cluster_from_a_random_start_is_fedavg_bit_for_bit():
+    data, _ = two_tasks()
+    model = sartor.models.mlp(3, (5,), classes=2)
+    common = {"rounds": 6, "cohort": 3, "learning_rate": 0.1}
+    one = sartor.HypCluster(q=1, start="random", **common).fit(model, data, seed=3)
+    fedavg = sartor.FedAvg(**common).fit(model, data, seed=3)
+    jax.tree.map(np.testing.assert_array_equal, one.params, fedavg.params)
+    np.testing.assert_array_equal(one.loss, fedavg.loss)
+
+
+def test_permuted_clusters_permute_the_result(monkeypatch):
+    data, _ = two_tasks()
+    algorithm = sartor.HypCluster(q=3, start="random", rounds=5, cohort=4, learning_rate=0.3)
+    model = sartor.models.mlp(3, (5,), classes=2)
+    plain = algorithm.fit(model, data, seed=1)
+    order = np.array([2, 0, 1])
+
+    def permuted(self, state, model, data, seed, engine):
+        return jax.tree.map(lambda a: a[order] if a.ndim else a, state)
+
+    monkeypatch.setattr(sartor.HypCluster, "begin", permuted)
+    other = algorithm.fit(model, data, seed=1)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a[order], b, atol=1e-6),
+        plain.hypotheses, other.hypotheses,
+    )  # fmt: skip
+    assert (order[other.assign(data)] == plain.assign(data)).all()
+
+
+def test_objective_never_rises_and_fixed_points_are_kl_k_means():
+    data = sartor.data.synthetic(samples=60, seed=5)
+    objectives = []
+
+    def note(chunk):
+        losses = losses_by_client(
+            DENSITY, data, np.arange(len(data)), chunk.state.hypotheses, sartor.Engine()
+        )
+        objectives.append(losses.min(axis=1).mean())
+
+    algorithm = sartor.HypCluster(q=4, start="clients", **{**FULL, "rounds": 600})
+    central = algorithm.fit(DENSITY, data, seed=0, on_chunk=note)
+    assert len(objectives) > 5
+    assert (np.diff(objectives) < 1e-6).all()
+    # At a fixed point every hypothesis is the mean of its clients' distributions (the Bregman
+    # centroid), and every client is where its KL divergence is the smallest.
+    empirical = histograms(data) / 60
+    cluster = central.assign(data)
+    centres = np.exp(jax.nn.log_softmax(central.hypotheses["logits"]))
+    for i in np.unique(cluster):
+        np.testing.assert_allclose(centres[i], empirical[cluster == i].mean(axis=0), atol=2e-3)
+    cross = -empirical @ np.log(centres).T
+    assert (cross.argmin(axis=1) == cluster).all()
+
+
+@pytest.mark.parametrize("layout", ["literal", "shifted"])
+def test_recovers_the_true_clusters(layout):
+    scores = []
+    for seed in range(20):
+        data = sartor.data.synthetic(samples=100, layout=layout, seed=seed)
+        central = sartor.HypCluster(q=4, start="kmeans++", restarts=5, **FULL).fit(
+            DENSITY, data, seed=seed
+        )
+        scores.append(adjusted_rand_score(data.metadata["cluster"], central.assign(data)))
+    right = np.mean(np.isclose(scores, 1.0))
+    assert right == 1.0 if layout == "shifted" else right >= 0.95, scores
+
+
+@pytest.mark.parametrize("layout", ["literal", "shifted"])
+def test_exact_loss_is_near_the_population_limit_and_never_below(layout):
+    truth = sartor.data.synthetic_distributions(layout=layout)
+    losses = np.zeros((3, 5))
+    for seed in range(3):
+        data = sartor.data.synthetic(samples=100, layout=layout, seed=100 + seed)
+        # With two clusters for four kinds of clients most starts end in three kinds against one.
+        for q, restarts in enumerate((1, 30, 10, 5, 5), start=1):
+            algorithm = sartor.HypCluster(q=q, start="kmeans++", restarts=restarts, **FULL)
+            central = algorithm.fit(DENSITY, data, seed=seed)
+            logs = np.asarray(jax.nn.log_softmax(central.hypotheses["logits"]))
+            losses[seed, q - 1] = -(truth * logs[central.assign(data)]).sum(axis=1).mean()
+    mean, limit = losses.mean(axis=0), np.array(LIMITS[layout])
+    assert (losses >= limit - 5e-4).all(), losses
+    assert (mean <= limit + 0.03).all(), (mean, limit)
+
+
+def test_as_many_clusters_as_clients_leave_every_client_alone():
+    data = sartor.data.synthetic(clients=6, samples=40, layout="shifted", seed=3)
+    algorithm = sartor.HypCluster(
+        q=6, start="clients", start_epochs=15, rounds=5, cohort=6, batch=100,
+        learning_rate=2.0, server_momentum=0.0,
+    )  # fmt: skip
+    central = algorithm.fit(DENSITY, data, seed=0)
+    cluster = central.assign(data)
+    assert sorted(cluster) == list(range(6))
+    local = sartor.Local(epochs=20, batch=100, learning_rate=2.0).fit(DENSITY, data, seed=0)
+    for k, client in enumerate(data.ids):
+        mine = central.hypotheses["logits"][cluster[k]]
+        np.testing.assert_allclose(mine, local.params(client)["logits"], atol=1e-5)
+
+
+@pytest.mark.parametrize("start", ["warm", "clients", "kmeans++", "random"])
+def test_every_start_trains_and_separates_contradicting_clients(start):
+    data, kind = two_tasks(clients=12)
+    algorithm = sartor.HypCluster(
+        q=2, start=start, rounds=30, cohort=6, learning_rate=0.5, warm_rounds=2, restarts=2
+    )
+    model = sartor.models.mlp(3, (4,), classes=2)
+    central = algorithm.fit(model, data, seed=0)
+    assert adjusted_rand_score(kind, central.assign(data)) == 1.0
+    assert central.history["share"].shape == (30, 4)
+    np.testing.assert_allclose(central.history["share"].sum(axis=1), 2, atol=1e-6)
+    assert central.history["margin"].shape == (30, 2)
+
+
+def test_warm_rounds_train_the_hypotheses_in_turn():
+    data, _ = two_tasks()
+    algorithm = sartor.HypCluster(q=2, rounds=9, warm_rounds=3, cohort=4, learning_rate=0.1)
+    share = algorithm.fit(LOGISTIC, data, seed=0).history["share"]
+    np.testing.assert_array_equal(share[:6], [[1, 0], [0, 1]] * 3)
+
+
+def test_an_empty_cluster_keeps_parameters_and_memory():
+    data, _ = two_tasks()
+    algorithm = sartor.HypCluster(q=2, rounds=3, warm_rounds=1, cohort=4, learning_rate=0.1)
+    states = []
+    model = sartor.models.mlp(3, (4,), classes=2)
+    algorithm.fit(model, data, seed=0, on_chunk=lambda c: states.append((c.stop, c.state)))
+    (stop, first), second = states[0], states[1][1]
+    assert stop == 1  # only hypothesis 0 has moved; in round 2 only hypothesis 1 does
+    begin = algorithm.init(model, data, sartor.central.base.initial_key(0))
+    for leaf in ("hypotheses", "memory"):
+        before, after = getattr(begin, leaf), getattr(first, leaf)
+        jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[1], b[1]), before, after)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_array_equal(a[0], b[0]), after, getattr(second, leaf)
+        )
+    pairs = zip(jax.tree.leaves(begin.hypotheses), jax.tree.leaves(first.hypotheses), strict=True)
+    assert any(np.any(a[0] != b[0]) for a, b in pairs)
+
+
+def test_several_q_are_chosen_by_hold_out():
+    data, _ = two_tasks(clients=12, size=60, validation=0.25)
+    algorithm = sartor.HypCluster(
+        q=(1, 2, 3), start="kmeans++", rounds=40, cohort=12, learning_rate=0.5
+    )
+    central = algorithm.fit(LOGISTIC, data, seed=0)
+    assert central.q == 6
+    assert central.blocks == (1, 2, 3)
+    cluster = central.assign(data)
+    assert (cluster > 0).all()  # one model for all cannot be right for anybody
+    held = losses_by_client(
+        LOGISTIC, data, np.arange(12), central.hypotheses, sartor.Engine(),
+        part="validation", plain=True,
+    )  # fmt: skip
+    blocks = [held[:, :1], held[:, 1:3], held[:, 3:]]
+    train = losses_by_client(LOGISTIC, data, np.arange(12), central.hypotheses, sartor.Engine())
+    firsts = [0, 1, 3]
+    of_block = [
+        block[np.arange(12), train[:, a : a + block.shape[1]].argmin(axis=1)]
+        for a, block in zip(firsts, blocks, strict=True)
+    ]
+    np.testing.assert_allclose(held[np.arange(12), cluster], np.min(of_block, axis=0))
+
+
+def test_collapse_is_warned_of():
+    data = sartor.data.synthetic(clients=12, samples=40)
+    with pytest.warns(UserWarning, match="2 of 3 clusters have no clients"):
+        sartor.HypCluster(q=3, start="random", rounds=3, cohort=12).fit(DENSITY, data)
+
+
+def test_no_recompilation_across_cohorts():
+    data = sartor.data.synthetic(clients=40, samples=list(range(3, 43)))
+    algorithm = sartor.HypCluster(q=2, rounds=30, cohort=7, warm_rounds=2)
+    algorithm.fit(DENSITY, data, seed=0)
+    planner = rounds._Planner(algorithm, DENSITY, data, 0, sartor.Engine())
+    run = rounds._compiled(algorithm, DENSITY, sartor.Engine(), planner.most_rounds, planner.lanes)
+    assert run._cache_size() == 1
+
+
+def test_resumed_runs_end_with_the_same_bits(tmp_path):
+    data, _ = two_tasks(clients=10)
+    make = lambda rounds: sartor.HypCluster(  # noqa: E731
+        q=2, start="kmeans++", rounds=rounds, cohort=4, learning_rate=0.2
+    )
+    whole = make(12).fit(LOGISTIC, data, seed=0)
+    make(5).fit(LOGISTIC, data, seed=0, checkpoint=tmp_path / "c.safetensors")
+    resumed = make(12).fit(LOGISTIC, data, seed=0, checkpoint=tmp_path / "c.safetensors")
+    jax.tree.map(np.testing.assert_array_equal, whole.hypotheses, resumed.hypotheses)
+    np.testing.assert_array_equal(whole.history["share"], resumed.history["share"])
+
+
+def test_lanes_and_streaming_do_not_change_the_result():
+    data, _ = two_tasks(clients=10)
+    algorithm = sartor.HypCluster(q=2, start="clients", rounds=6, cohort=5, learning_rate=0.2)
+    results = [
+        algorithm.fit(LOGISTIC, data, seed=0, engine=engine).hypotheses
+        for engine in (
+            sartor.Engine(lanes=1),
+            sartor.Engine(lanes=4),
+            sartor.Engine(resident=False),
+        )
+    ]
+    for other in results[1:]:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), results[0], other)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"q": 0}, "whole numbers"),
+        ({"q": ()}, "whole numbers"),
+        ({"q": 2.5}, "whole numbers"),
+        ({"start": "kmeans"}, "start must be one of"),
+        ({"q": 4, "rounds": 40, "warm_rounds": 10}, "a warm start takes 40 rounds"),
+        ({"restarts": 0}, "whole numbers"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        sartor.HypCluster(**settings)
+
+
+def test_more_clusters_than_clients_and_missing_hold_outs():
+    data, _ = two_tasks(clients=3)
+    with pytest.raises(ConfigError, match="only 3 seen clients"):
+        sartor.HypCluster(q=4, start="clients").fit(LOGISTIC, data)
+    with pytest.raises(ConfigError, match="need a validation part"):
+        sartor.HypCluster(q=(1, 2)).fit(LOGISTIC, data)

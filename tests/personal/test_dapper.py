@@ -1,0 +1,342 @@
+"""Dapper against Finetune, against minimisers that can be written down, and against its theorem."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import sartor
+from sartor.errors import ConfigError, DataError
+from sartor.personal.dapper import Dapper
+from sartor.personal.sources import Interpolation, clients_sample, generated
+
+SIZES = (23, 1, 60, 8, 40, 17)
+
+
+def clients(sizes=SIZES, seed=0, classes=3):
+    draw = np.random.default_rng(seed)
+    client = np.repeat([f"c{k}" for k in range(len(sizes))], sizes)
+    x = draw.standard_normal((len(client), 4)).astype(np.float32)
+    y = draw.integers(0, classes, len(client))
+    return sartor.data.from_arrays(x, y, client)
+
+
+MODEL = sartor.models.mlp(4, (6,), classes=3)
+DENSITY = sartor.models.categorical(symbols=8)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return clients().split(unseen=0.2, seed=1)
+
+
+@pytest.fixture(scope="module")
+def central(data):
+    return sartor.FedAvg(rounds=3, cohort=3).fit(MODEL, data, seed=0)
+
+
+def same(a, b, tolerance=0.0):
+    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=tolerance, rtol=0), a, b)
+
+
+@pytest.mark.parametrize(("step", "epochs"), [("sample", 5), ("weight", 1)])
+@pytest.mark.filterwarnings("ignore:Dapper")
+def test_lambda_one_is_finetune_on_the_same_stream(data, central, step, epochs):
+    dapper = Dapper(cover=(1.0,), r=5, step=step, learning_rate=0.05, batch=8)
+    finetune = sartor.Finetune(epochs=epochs, learning_rate=0.05, batch=8)
+    a, b = dapper.fit(central, data, seed=3), finetune.fit(central, data, seed=3)
+    for client in data.ids:
+        same(a.params(client), b.params(client), 1e-6)
+        assert a.lambda_[client] == 1.0
+
+
+@pytest.mark.parametrize("step", ["sample", "weight"])
+@pytest.mark.filterwarnings("ignore:Dapper")
+def test_lambda_zero_never_reads_the_clients_data(data, central, step):
+    unseen = data.ids[int(np.flatnonzero(~data.seen)[0])]
+    algorithm = Dapper(cover=(0.0,), step=step, select="train")
+    before = algorithm.fit(central, data, seed=3).params(unseen)
+    x = data.columns["x"].copy()
+    x[data.part(data.position(unseen))] = 1e6
+    spoiled = dataclasses.replace(data, columns={**data.columns, "x": x})
+    same(before, algorithm.fit(central, spoiled, seed=3).params(unseen))
+
+
+def histogram(y, symbols=8):
+    return np.bincount(y, minlength=symbols) / len(y)
+
+
+def drawn(data, seed, r, client, size, cluster=None):
+    """The r · m_k draws of a client."""
+    from sartor.randomness import mix, uniforms
+
+    sample = clients_sample(data, cluster)
+    word = mix(seed, "personal", data.hashes[client])
+    slots = np.arange(r * size)
+    places = sample.first[client] + (uniforms(mix(word, "draw", slots)) * sample.counts[client])
+    return data.rows[sample.pool[places.astype(int)]]
+
+
+def test_weighted_form_converges_to_the_mixture_of_distributions():
+    draw = np.random.default_rng(0)
+    data = sartor.data.from_dict(
+        {f"c{k}": {"y": draw.choice(8, 30, p=draw.dirichlet(np.ones(8)))} for k in range(5)}
+    )
+    central = sartor.FedAvg(rounds=20, batch=50, learning_rate=1.0).fit(DENSITY, data)
+    for lambda_ in (0.0, 0.3, 0.8):
+        algorithm = Dapper(
+            cover=(lambda_,), step="weight", r=4, epochs=3000, batch=30, learning_rate=1.0,
+            select="train",
+        )  # fmt: skip
+        personal = algorithm.fit(central, data, seed=7)
+        for k, client in enumerate(data.ids):
+            mine = histogram(data.client(client)["y"])
+            others = histogram(data.columns["y"][drawn(data, 7, 4, k, 30)])
+            expected = lambda_ * mine + (1 - lambda_) * others
+            got = jax.nn.softmax(personal.params(client)["logits"])
+            np.testing.assert_allclose(got, expected, atol=5e-3)
+
+
+def test_weighted_form_converges_to_the_normal_equations():
+    draw = np.random.default_rng(1)
+    n, d = 24, 3
+    x = draw.standard_normal((4, n, d)).astype(np.float32)
+    w = draw.standard_normal((4, d))
+    y = (np.einsum("knd,kd->kn", x, w) + 0.1 * draw.standard_normal((4, n))).astype(np.float32)
+    data = sartor.data.from_dict({f"c{k}": {"x": x[k], "y": y[k]} for k in range(4)})
+    model = sartor.models.linear(features=d)
+    central = sartor.FedAvg(rounds=5, cohort=4).fit(model, data)
+    algorithm = Dapper(
+        cover=(0.6,), step="weight", r=3, epochs=2000, batch=n, learning_rate=0.1, select="train"
+    )
+    personal = algorithm.fit(central, data, seed=2)
+    for k, client in enumerate(data.ids):
+        rows = drawn(data, 2, 3, k, n)
+        one = np.concatenate([x[k], np.ones((n, 1))], axis=1)
+        other = np.concatenate([data.columns["x"][rows], np.ones((3 * n, 1))], axis=1)
+        left = 0.6 * one.T @ one / n + 0.4 * other.T @ other / (3 * n)
+        right = 0.6 * one.T @ y[k] / n + 0.4 * other.T @ data.columns["y"][rows] / (3 * n)
+        solution = np.linalg.solve(left, right)
+        params = personal.params(client)["dense_1"]
+        np.testing.assert_allclose(params["w"][:, 0], solution[:d], atol=1e-4)
+        np.testing.assert_allclose(params["b"][0], solution[d], atol=1e-4)
+
+
+def test_both_steps_have_the_same_expected_gradient():
+    data = clients(sizes=(40, 30, 50))
+    central = sartor.FedAvg(rounds=1).fit(MODEL, data)
+    start = central.params
+    means = {}
+    for step, batch in (("sample", 40), ("weight", 40)):
+        changes = []
+        for seed in range(200):
+            algorithm = Dapper(
+                cover=(0.3,), step=step, r=1, batch=batch, learning_rate=1e-2, select="train"
+            )
+            after = algorithm.fit(central, data, seed=seed).params("c0")
+            changes.append(jax.tree.leaves(jax.tree.map(lambda a, b: a - b, after, start)))
+        flat = np.array([np.concatenate([np.ravel(a) for a in leaves]) for leaves in changes])
+        means[step] = flat.mean(axis=0), flat.std(axis=0) / np.sqrt(len(flat))
+    (a, sa), (b, sb) = means["sample"], means["weight"]
+    z = (a - b) / np.maximum(np.hypot(sa, sb), 1e-9)
+    assert np.abs(z).max() < 4.5
+    assert np.abs(a).max() > 10 * sa.max()  # there is a gradient to be equal about
+    # And the exact one: λ · the client's gradient + (1 − λ) · everybody's.
+    exact = jax.grad(
+        lambda p: (
+            0.3 * MODEL.loss(p, *pair(data.client("c0"))).mean()
+            + 0.7 * MODEL.loss(p, data.columns["x"], jnp.asarray(data.columns["y"])).mean()
+        )
+    )(start)
+    expected = -1e-2 * np.concatenate([np.ravel(a) for a in jax.tree.leaves(exact)])
+    assert (np.abs(b - expected) < 4.5 * np.maximum(sb, 1e-9)).all()
+
+
+def pair(columns):
+    return columns["x"], jnp.asarray(columns["y"])
+
+
+def test_each_draw_is_used_once_and_all_lambdas_share_them():
+    data = clients(sizes=(25, 40))
+    sample = clients_sample(data, None)
+    from sartor.engine.blocks import everybody
+
+    jobs = everybody(data, 0, np.zeros(2, np.int64))
+    rows = np.full((10, 2, 10), -1)
+    by_lambda = {}
+    for lambda_ in (0.0, 0.4, 1.0):
+        jobs.values["lambda"] = np.full(2, lambda_, np.float32)
+        by_lambda[lambda_] = Interpolation(sample, r=2, step="sample")(rows, jobs, 10)
+    assert (by_lambda[1.0] == -1).all()
+    assert (by_lambda[0.0] >= 0).all()
+    taken = by_lambda[0.4] >= 0
+    assert 0.4 < taken.mean() < 0.8
+    np.testing.assert_array_equal(by_lambda[0.4][taken], by_lambda[0.0][taken])
+
+
+def test_generated_examples_follow_the_central_model():
+    draw = np.random.default_rng(0)
+    data = sartor.data.from_dict({f"c{k}": {"y": draw.integers(0, 8, 400)} for k in range(4)})
+    central = sartor.FedAvg(rounds=5).fit(DENSITY, data)
+    logits = draw.standard_normal((1, 8)).astype(np.float32)
+    central = dataclasses.replace(central, hypotheses={"logits": logits})
+    algorithm = Dapper(source="generated", r=5)
+    setting = algorithm._setting(central, data, 0, None)
+    sample = generated(setting, 5, None)
+    y = sample.data.columns["y"][sample.data.rows[sample.pool]]
+    assert len(y) == 5 * 1600
+    expected = np.exp(logits[0].astype(float)) / np.exp(logits[0].astype(float)).sum()
+    _, p = stats.chisquare(np.bincount(y, minlength=8), len(y) * expected)
+    assert p > 1e-3
+    spans = sorted(zip(sample.first, sample.counts, strict=True))
+    assert [first for first, _ in spans] == [0, 2000, 4000, 6000]
+    personal = Dapper(source="generated", cover=(0.0, 0.5), select="train").fit(central, data)
+    assert len(personal) == 4
+
+
+def test_samplers_and_public_data(data, central):
+    asked = []
+
+    def sampler(key, count, cluster):
+        asked.append((count, cluster))
+        x = jax.random.normal(key, (count, 4))
+        return {"x": x, "y": jnp.zeros(count, jnp.int32)}
+
+    algorithm = Dapper(source="generated", cover=(0.0,), r=3, epochs=20, select="train")
+    personal = algorithm.fit(central, data, sampler=sampler)
+    assert asked == [(3 * int(data.sizes("train").sum()), 0)]
+    x = data.columns["x"][:50]
+    assert (personal.predict("c2", x) == 0).all()
+    # Public data of one class does the same, and refuses what does not fit.
+    ones = sartor.data.from_arrays(x, np.ones(50, int), ["public"] * 50)
+    public = Dapper(source="public", cover=(0.0,), epochs=20, select="train")
+    assert (public.fit(central, data, public=ones).predict("c2", x) == 1).all()
+    with pytest.raises(ConfigError, match="needs the public data"):
+        public.fit(central, data)
+    with pytest.raises(ConfigError, match="together with source='public'"):
+        Dapper().fit(central, data, public=ones)
+    with pytest.raises(DataError, match=r"shape \(3,\) in column 'x'"):
+        public.fit(
+            central, data, public=sartor.data.from_arrays(x[:, :3], np.ones(50, int), [0] * 50)
+        )
+    with pytest.raises(DataError, match="was asked for"):
+        algorithm.fit(central, data, sampler=lambda key, count, cluster: {"y": np.zeros(3)})
+    with pytest.raises(ConfigError, match="give fit a sampler"):
+        algorithm.fit(central, data)
+
+
+def test_lambda_is_chosen_by_hold_out_and_all_data_is_used_after():
+    draw = np.random.default_rng(0)
+    # Clients alike, and one whose labels are the opposite: only that one gains from its own data.
+    rows = {}
+    for k in range(6):
+        x = draw.standard_normal((80, 4)).astype(np.float32)
+        y = (x[:, 0] > 0).astype(int) ^ (k == 5)
+        rows[f"c{k}"] = {"x": x, "y": y}
+    data = sartor.data.from_dict(rows).split(validation=0.3, seed=0)
+    model = sartor.models.logistic(features=4, classes=2)
+    central = sartor.FedAvg(rounds=60, cohort=5, learning_rate=0.3).fit(
+        model, data.select([f"c{k}" for k in range(5)])
+    )
+    personal = Dapper(cover=(0.0, 0.5, 1.0), learning_rate=0.3, epochs=3).fit(central, data)
+    assert personal.lambda_["c5"] == 1.0
+    assert set(personal.clients["c5"]) == {"cluster", "how", "lambda"}
+    assert {d["how"] for d in personal.clients.values()} == {"holdout"}
+    scores = personal.evaluate(data, part="validation")
+    assert scores.extra["lambda"][5] == 1.0
+    # The refit reads the validation part, too.
+    y = data.columns["y"].copy()
+    held = data.part(5, "validation")
+    y[held] = 1 - y[held]
+    other = Dapper(cover=(1.0,), learning_rate=0.3, epochs=3).fit(
+        central, dataclasses.replace(data, columns={**data.columns, "y": y})
+    )
+    assert not np.allclose(
+        other.params("c5")["dense_1"]["w"], personal.params("c5")["dense_1"]["w"]
+    )
+
+
+def test_small_clients_fall_back_and_say_so(data, central):
+    with pytest.warns(UserWarning, match=r"5 of 6 clients have no validation part") as warned:
+        personal = Dapper(cover=(0.0, 1.0), folds=3).fit(central, data)
+    assert any("1 of 6 clients have too little data" in str(w.message) for w in warned)
+    how = {client: decided["how"] for client, decided in personal.clients.items()}
+    assert how["c1"] == "prior"
+    assert sorted(how.values()) == ["kfold"] * 5 + ["prior"]
+
+
+def test_choice_is_the_lowest_loss_of_the_folds():
+    from sartor.personal.choosing import make_trials
+
+    data = clients(sizes=(7, 2, 12))
+    trials = make_trials(data, "kfold", 5, seed=0)
+    for k, size in enumerate((7, 2, 12)):
+        mine = np.flatnonzero(trials.client == k)
+        assert len(mine) == min(5, size)
+        held = []
+        for t in mine:
+            out = trials.held.at(trials.held.first[t] + np.arange(trials.held.sizes[t]))
+            kept = trials.train.at(trials.train.first[t] + np.arange(trials.train.sizes[t]))
+            assert not set(out) & set(kept)
+            assert len(set(out) | set(kept)) == size
+            held += out.tolist()
+        assert sorted(held) == list(range(data.bounds[k, 0], data.bounds[k, 1]))
+
+
+def test_guard_keeps_the_central_model_where_it_is_better():
+    draw = np.random.default_rng(0)
+    rows = {}
+    for k in range(6):
+        x = draw.standard_normal((60, 4)).astype(np.float32)
+        rows[f"c{k}"] = {"x": x, "y": (x[:, 0] > 0).astype(int) ^ (k == 5)}
+    data = sartor.data.from_dict(rows).split(validation=0.3, test=0.2, seed=0)
+    model = sartor.models.logistic(features=4, classes=2)
+    most = data.select([f"c{k}" for k in range(5)])
+    central = sartor.FedAvg(rounds=80, cohort=5, learning_rate=0.5).fit(model, most)
+    personal = sartor.Finetune(epochs=2, learning_rate=0.5, guard=True).fit(central, data)
+    assert not personal.clients["c5"]["kept"]
+    kept = [client for client, decided in personal.clients.items() if decided["kept"]]
+    assert kept
+    for client in kept:
+        same(personal.params(client), central.params)
+    with pytest.raises(ConfigError, match="starts from a central model"):
+        sartor.Local(guard=True).fit(model, data)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cover": ()}, "the cover is empty"),
+        ({"cover": (0.5, 1.2)}, r"between 0 and 1 \(got 1.2\)"),
+        ({"cover": (-0.1,)}, "between 0 and 1"),
+        ({"cover": ("half",)}, "between 0 and 1"),
+        ({"r": 0}, "r must be a whole number"),
+        ({"step": "both"}, "step must be one of"),
+        ({"select": "test"}, "select must be one of"),
+        ({"source": "web"}, "source must be one of"),
+        ({"folds": 1}, "folds must be at least 2"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Dapper(**settings)
+
+
+@pytest.mark.filterwarnings("ignore:Dapper")
+def test_clusters_draw_from_their_own(data):
+    central = sartor.HypCluster(q=2, start="random", rounds=4, cohort=4).fit(MODEL, data)
+    cluster = central.assign(data)
+    sample = clients_sample(data, cluster)
+    for k in range(len(data)):
+        rows = sample.pool[sample.first[k] : sample.first[k] + sample.counts[k]]
+        owners = np.searchsorted(data.bounds[:, 3], rows, side="right")
+        inside = (cluster[owners] == cluster[k]).all()
+        assert inside or not data.seen[cluster == cluster[k]].any()
+        assert data.seen[owners].all()
+    personal = Dapper(mixture="cluster", cover=(0.0, 1.0), folds=2).fit(central, data)
+    assert personal.cluster == dict(zip(data.ids, cluster.tolist(), strict=True))
