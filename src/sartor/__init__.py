@@ -18,7 +18,7 @@ from sartor.engine import Engine, Optimizer
 from sartor.errors import SartorError
 from sartor.evaluation import Scores, compare
 from sartor.models import Model
-from sartor.personal import Dapper, Finetune, Local, PersonalModels, load
+from sartor.personal import Dapper, Finetune, Local, Mapper, PersonalModels, load
 from sartor.runs import run
 from sartor.version import __version__
 
@@ -34,6 +34,7 @@ __all__ = [
     "HypCluster",
     "KMeansClusters",
     "Local",
+    "Mapper",
     "Model",
     "Optimizer",
     "PersonalModels",

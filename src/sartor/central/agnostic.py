@@ -16,9 +16,10 @@ import numpy.typing as npt
 import optax
 
 from sartor.central.fedavg import TINY, FedAvg
+from sartor.central.model import CentralModel
 from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
-from sartor.engine import Cohort
+from sartor.engine import Cohort, Trained
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, Params
 
@@ -118,8 +119,10 @@ class Agnostic(FedAvg):
         return names.tolist(), codes
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
-        """Every client's domain."""
-        return {"domain": self._codes(data)[1].astype(np.int32)}
+        """Every client's domain, and one entry for each domain there is."""
+        names, codes = self._codes(data)
+        several = np.zeros((len(data), len(names)), np.bool_)
+        return {"domain": codes.astype(np.int32), "domains": several}
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """A random model, and λ where it begins."""
@@ -136,22 +139,41 @@ class Agnostic(FedAvg):
         return State(first.hypotheses, first.memory, jnp.asarray(weights), counts)
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Upload, dict[str, jax.Array]]:
-        """Every client trains, weighed by λ_d / (examples of its domain d); and tells its loss."""
-        domain = cohort.clients["domain"]
+        """Every client trains, weighed by its domain, and tells the loss of the model it got."""
         losses = cohort.score(state.hypotheses)[:, 0]
+        trained = cohort.train(state.hypotheses, self.client_sgd, self.weigh(state, cohort))
+        metrics = {"loss": trained.loss, "finite": trained.finite}
+        upload = self.upload(cohort, trained, losses)
+        return upload, {**metrics, "domain_weights": state.domain_weights}
+
+    def weigh(self, state: Any, cohort: Cohort) -> jax.Array:
+        """λ_d of a client's domain d, shared out over the examples of that domain."""
         share = state.counts.mean(axis=0)
-        own = self.weights_of(cohort)
-        weights = own * (state.domain_weights / jnp.maximum(share, TINY))[domain]
-        trained = cohort.train(state.hypotheses, self.client_sgd, weights)
-        member = domain == jnp.arange(len(share))[:, None]  # [domains, clients]
-        upload = Upload(
+        scale = state.domain_weights / jnp.maximum(share, TINY)
+        return self._examples(cohort) * scale[cohort.clients["domain"]]
+
+    def upload(self, cohort: Cohort, trained: Trained, losses: jax.Array | None = None) -> Upload:
+        """Sums over all clients, and over those of every domain."""
+        own = self._examples(cohort)
+        losses = trained.loss if losses is None else losses
+        domains = jnp.arange(cohort.clients["domains"].shape[-1])
+        member = cohort.clients["domain"] == domains[:, None]  # [domains, clients]
+        return Upload(
             trained.change,
             trained.weight,
             jnp.where(member, own * losses, 0).sum(axis=1),
             jnp.where(member, own, 0).sum(axis=1),
         )
-        metrics = {"loss": trained.loss, "finite": trained.finite}
-        return upload, {**metrics, "domain_weights": state.domain_weights}
+
+    def _examples(self, cohort: Cohort) -> jax.Array:
+        return cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
+
+    def resume(self, state: Any, start: CentralModel) -> Any:
+        """With the domains' weights, too, if that model has any."""
+        weights = start.history.get("domain_weights", np.zeros((0, 0)))
+        if weights.shape[1:] == state.domain_weights.shape and len(weights):
+            state = state._replace(domain_weights=jnp.asarray(weights[-1]))
+        return state._replace(hypotheses=start.hypotheses)
 
     def server(self, state: Any, upload: Any) -> Any:
         """Descend in h, ascend in λ; a domain that is absent from the cohort keeps its weight."""

@@ -17,13 +17,14 @@ from sartor.central.checkpoint import Checkpoint, History
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_numbers, check_seed, describe
 from sartor.data import ClientData
-from sartor.engine import Chunk, Cohort, Engine, check, run_rounds
+from sartor.engine import Chunk, Cohort, Engine, Pass, check, run_rounds
 from sartor.engine.engine import model_identity
 from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun
 from sartor.interrupts import Interrupts
 from sartor.models import Model
 from sartor.progress import Bar
 from sartor.randomness import key_data, mix
+from sartor.trees import array_digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +65,6 @@ class Central(abc.ABC):
         """The state after a round."""
 
     @property
-    def jobs(self) -> int:
-        """How many jobs a client has in a round."""
-        return 1
-
-    @property
     def scores(self) -> bool:
         """Whether clients score hypotheses on their examples before they train."""
         return False
@@ -76,6 +72,14 @@ class Central(abc.ABC):
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """What the algorithm has to know about every client, by name."""
         return {}
+
+    def passes(self, data: ClientData, seed: int) -> dict[str, Pass]:
+        """How a cohort goes over its examples in a round, by name."""
+        return {"train": Pass(self.epochs, self.batch)}
+
+    def resume(self, state: Any, start: CentralModel) -> Any:
+        """The state that goes on from a central model."""
+        return state._replace(hypotheses=start.hypotheses)
 
     def begin(self, state: Any, model: Model, data: ClientData, seed: int, engine: Engine) -> Any:
         """Where a run begins, if finding that takes work; a run that is resumed skips it."""
@@ -101,6 +105,7 @@ class Central(abc.ABC):
         checkpoint: str | Path | None = None,
         progress: bool | None = None,
         on_chunk: Callable[[Chunk], None] | None = None,
+        start: CentralModel | None = None,
     ) -> CentralModel:
         """Train on the training parts of the seen clients.
 
@@ -113,6 +118,7 @@ class Central(abc.ABC):
                 ends with the same bits as one that was never stopped.
             progress: whether to show a bar; on a terminal only, if not given.
             on_chunk: called with every finished chunk of rounds, before it is in the checkpoint.
+            start: a central model to go on from; a random one if not given.
 
         Returns:
             The trained central model.
@@ -125,13 +131,22 @@ class Central(abc.ABC):
         like = self.init(model, data, initial_key(seed))
         keeper, found = None, None
         if checkpoint is not None:
-            keeper = Checkpoint(Path(checkpoint), self._identity(model, data, seed, engine))
+            identity = self._identity(model, data, seed, engine, start)
+            keeper = Checkpoint(Path(checkpoint), identity)
             found = keeper.load(like)
-        start, state, history = found or (0, self.begin(like, model, data, seed, engine), {})
+        if found is not None:
+            done, state, history = found
+        else:
+            done, history = 0, {}
+            if start is None:
+                state = self.begin(like, model, data, seed, engine)
+            else:
+                state = self.resume(like, start)
+                _check_same(like.hypotheses, start)
         state = jax.tree.map(jnp.asarray, state)
-        if start > self.rounds:
-            raise ConfigError(f"{checkpoint} is at round {start}, past rounds={self.rounds}")
-        run = run_rounds(self, model, data, state, seed=seed, engine=engine, start=start)
+        if done > self.rounds:
+            raise ConfigError(f"{checkpoint} is at round {done}, past rounds={self.rounds}")
+        run = run_rounds(self, model, data, state, seed=seed, engine=engine, start=done)
         name = type(self).__name__
         with Bar(name, self.rounds, progress) as bar, Interrupts() as interrupts:
             for chunk in run:
@@ -156,7 +171,12 @@ class Central(abc.ABC):
         return self.finish(trained, data)
 
     def _identity(
-        self, model: Model, data: ClientData, seed: int, engine: Engine
+        self,
+        model: Model,
+        data: ClientData,
+        seed: int,
+        engine: Engine,
+        start: CentralModel | None,
     ) -> dict[str, Any]:
         algorithm = describe(self)
         del algorithm["rounds"]  # more rounds may be added to a run
@@ -166,6 +186,7 @@ class Central(abc.ABC):
             "data": data.fingerprint,
             "seed": seed,
             "precision": engine.precision,
+            **({} if start is None else {"start": array_digest(start.hypotheses)}),
         }
 
     def _check_finite(self, chunk: Chunk, data: ClientData, keeper: Checkpoint | None) -> None:
@@ -182,6 +203,16 @@ class Central(abc.ABC):
             "learning rate, standardize the features, or look at these clients' data",
             round=chunk.start + first + 1,
             clients=clients,
+        )
+
+
+def _check_same(hypotheses: Any, start: CentralModel) -> None:
+    """Refuse to go on from another number of hypotheses."""
+    wanted, there = jax.tree.leaves(hypotheses)[0].shape[0], start.q
+    if wanted != there:
+        raise ConfigError(
+            f"start has {there} hypotheses, and {wanted} are trained here; give a central model "
+            "with as many"
         )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.bregman import Points, hard_clustering
-from sartor.central.fedavg import FedAvg, State, Upload
+from sartor.central.fedavg import FedAvg, State
 from sartor.central.model import CentralModel
 from sartor.data import ClientData
 from sartor.engine import Cohort
@@ -116,17 +116,17 @@ class Clusters(FedAvg):
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """The same random model for every cluster."""
         one = model.init(key)
-        return self._state(
+        return self.state_of(
             jax.tree.map(lambda a: jnp.broadcast_to(a, (self.q, *jnp.shape(a))), one)
         )
 
-    def clients(self, state: Any, cohort: Cohort) -> tuple[Upload, dict[str, jax.Array]]:
+    def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """Every client trains its cluster's model."""
         f = cohort.clients["cluster"]
-        trained = cohort.train(state.hypotheses, self.client_sgd, self.weights_of(cohort), f)
+        trained = cohort.train(state.hypotheses, self.client_sgd, self.weigh(state, cohort), f)
         share = (f[:, None] == jnp.arange(self.q)).mean(axis=0)
         metrics = {"loss": trained.loss, "finite": trained.finite, "share": share}
-        return Upload(trained.change, trained.weight), metrics
+        return self.upload(cohort, trained), metrics
 
     def finish(self, trained: CentralModel, data: ClientData) -> CentralModel:
         """Remember how clients are assigned."""

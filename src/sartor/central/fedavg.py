@@ -17,7 +17,7 @@ import optax
 from sartor.central.base import Central
 from sartor.central.settings import check_choices
 from sartor.data import ClientData
-from sartor.engine import Cohort, Optimizer
+from sartor.engine import Cohort, Optimizer, Trained
 from sartor.engine.optimizers import Chosen, build
 from sartor.errors import ConfigError
 from sartor.models import Model, Params
@@ -80,13 +80,21 @@ class FedAvg(Central):
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> Any:
         """A random model."""
-        return self._state(jax.tree.map(lambda a: a[None], model.init(key)))
+        return self.state_of(jax.tree.map(lambda a: a[None], model.init(key)))
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """Every client trains from the global model; the changes are summed by weight."""
-        trained = cohort.train(state.hypotheses, self.client_sgd, self.weights_of(cohort))
+        trained = cohort.train(state.hypotheses, self.client_sgd, self.weigh(state, cohort))
         metrics = {"loss": trained.loss, "finite": trained.finite}
-        return Upload(trained.change, trained.weight), metrics
+        return self.upload(cohort, trained), metrics
+
+    def weigh(self, state: Any, cohort: Cohort) -> jax.Array:
+        """How much each client of a cohort counts."""
+        return cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
+
+    def upload(self, cohort: Cohort, trained: Trained, losses: jax.Array | None = None) -> Any:
+        """What the cohort sends of what it has trained."""
+        return Upload(trained.change, trained.weight)
 
     def server(self, state: Any, upload: Any) -> Any:
         """A step of the server's optimizer, with minus the average change as the gradient.
@@ -107,12 +115,9 @@ class FedAvg(Central):
         )
         return state._replace(hypotheses=hypotheses, memory=memory)
 
-    def _state(self, hypotheses: Params) -> State:
+    def state_of(self, hypotheses: Params) -> State:
+        """The state before the first round from these hypotheses."""
         return State(hypotheses, jax.vmap(self.server_sgd.init)(hypotheses))
-
-    def weights_of(self, cohort: Cohort) -> jax.Array:
-        """How much each client of a cohort counts."""
-        return cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
 
     @property
     def client_sgd(self) -> optax.GradientTransformation:

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
-from sartor.central.fedavg import FedAvg, Upload
+from sartor.central.fedavg import FedAvg
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_choices
 from sartor.central.starts import clients_start, plus_plus_start
 from sartor.data import ClientData
-from sartor.engine import Cohort, Engine
+from sartor.engine import Cohort, Engine, Pass
 from sartor.engine.scoring import losses_by_client
 from sartor.errors import ConfigError
 from sartor.models import Model, Params
@@ -100,10 +100,10 @@ class HypCluster(FedAvg):
         several = self.q if isinstance(self.q, tuple) else (self.q,)
         return tuple(q for q in several for _ in range(self.restarts))
 
-    @property
-    def jobs(self) -> int:
+    def passes(self, data: ClientData, seed: int) -> dict[str, Pass]:
         """A client trains one hypothesis of every clustering."""
-        return len(self.blocks)
+        jobs = len(self.blocks)
+        return {"train": Pass(self.epochs, self.batch, jobs, copies=jobs)}
 
     @property
     def scores(self) -> bool:
@@ -140,10 +140,10 @@ class HypCluster(FedAvg):
         hypotheses = find(self, model, data, first, self.blocks, seed, engine)
         return state._replace(hypotheses=hypotheses)
 
-    def clients(self, state: Any, cohort: Cohort) -> tuple[Upload, dict[str, jax.Array]]:
+    def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """Every client finds its cluster and trains that hypothesis, in every clustering."""
         f, margin = self._assign(state, cohort)
-        trained = cohort.train(state.hypotheses, self.client_sgd, self.weights_of(cohort), f)
+        trained = cohort.train(state.hypotheses, self.client_sgd, self.weigh(state, cohort), f)
         taken = f.reshape(-1, 1) == jnp.arange(sum(self.blocks))
         metrics = {
             "loss": trained.loss,
@@ -151,7 +151,7 @@ class HypCluster(FedAvg):
             "share": taken.sum(axis=0) / f.shape[0],
             "margin": margin,
         }
-        return Upload(trained.change, trained.weight), metrics
+        return self.upload(cohort, trained), metrics
 
     def _assign(self, state: State, cohort: Cohort) -> tuple[jax.Array, jax.Array]:
         """f^t(k) = argmin_i L_k(h_i), the first where several are equal: [clients, clusterings].

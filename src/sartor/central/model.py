@@ -25,6 +25,8 @@ from sartor.models import Model, Params
 
 FORMAT = "sartor-models"
 VERSION = 1
+FILES = {"manifest.json", "central.safetensors", "baseline.safetensors", "joint.safetensors"}
+"""What a directory of models may hold beside the shards of clients' models."""
 
 
 class Rule(Protocol):
@@ -174,7 +176,7 @@ def is_models(path: Path) -> bool:
     """Whether a directory holds models saved by Sartor and nothing else."""
     names = {file.name for file in path.iterdir()}
     shards = {name for name in names if re.fullmatch(r"shard-\d+\.safetensors", name)}
-    if "manifest.json" not in names or names - shards - {"manifest.json", "central.safetensors"}:
+    if "manifest.json" not in names or names - shards - FILES:
         return False
     found = read_json(path / "manifest.json")
     return isinstance(found, dict) and found.get("format") == FORMAT

@@ -7,12 +7,14 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import optax
 
 from sartor.engine import Optimizer
 from sartor.errors import ConfigError
-from sartor.trees import traced_hash
+from sartor.models import Model
+from sartor.trees import flatten, traced_hash
 
 
 def describe(algorithm: Any) -> dict[str, Any]:
@@ -23,6 +25,11 @@ def describe(algorithm: Any) -> dict[str, Any]:
             return {"name": value.name, **dict(value.options)}
         if value is None or isinstance(value, bool | int | float | str):
             return value
+        if isinstance(value, Model):
+            weights = jax.eval_shape(value.init, jax.random.key(0))
+            return value.spec or {"leaves": {n: list(a.shape) for n, a in flatten(weights).items()}}
+        if dataclasses.is_dataclass(value):
+            return describe(value)
         if isinstance(value, optax.GradientTransformation):
             weights = {"w": jnp.zeros(2)}
             return "custom " + traced_hash(value.update, weights, value.init(weights), weights)

@@ -1,18 +1,18 @@
 """Schedule → lanes → devices: the one place that knows how many clients run at once."""
 
-from sartor.engine.cohort import Cohort, Trained, trainer
+from sartor.engine.cohort import Cohort, Trained
 from sartor.engine.engine import Engine, check, check_labels
 from sartor.engine.optimizers import Optimizer
-from sartor.engine.rounds import Chunk, run_rounds
+from sartor.engine.rounds import Chunk, Pass, run_rounds
 
 __all__ = [
     "Chunk",
     "Cohort",
     "Engine",
     "Optimizer",
+    "Pass",
     "Trained",
     "check",
     "check_labels",
     "run_rounds",
-    "trainer",
 ]

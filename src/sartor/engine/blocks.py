@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import optax
 from jax.sharding import Mesh, PartitionSpec
 
 from sartor.data import ClientData
-from sartor.engine.cohort import trainer
 from sartor.engine.engine import Engine, source
-from sartor.engine.lanes import LANES, each, take
+from sartor.engine.lanes import LANES, each
 from sartor.engine.objectives import Objective
+from sartor.engine.programs import HELD, trainer, tried
 from sartor.engine.schedule import (
     Ints,
     Room,
     Schedule,
+    Spans,
     one_each,
     padded,
     ragged,
@@ -39,33 +39,8 @@ from sartor.trees import Tree
 PLAN_BYTES = 2**28
 """The most bytes that the plan of a block takes, unless a single client needs more."""
 
-HELD = 32
-"""Examples that a job is tried on at a time."""
-
 Stack = dict[str, npt.NDArray[Any]]
 """Parameters of several clients by leaf name, each [clients, ...]."""
-
-
-class Spans(NamedTuple):
-    """Some examples for each job: stretches of a list of positions in ``data.rows``.
-
-    Attributes:
-        first: [jobs] where each stretch begins.
-        sizes: [jobs] how long it is.
-        pool: the list; positions themselves, 0, 1, 2, ..., if there is none.
-    """
-
-    first: Ints
-    sizes: Ints
-    pool: Ints | None = None
-
-    def take(self, jobs: Ints) -> Spans:
-        """Those of some jobs."""
-        return Spans(self.first[jobs], self.sizes[jobs], self.pool)
-
-    def at(self, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Positions in ``data.rows`` of places in the list."""
-        return places if self.pool is None else self.pool[places]
 
 
 class Jobs(NamedTuple):
@@ -85,7 +60,9 @@ class Jobs(NamedTuple):
     values: dict[str, npt.NDArray[Any]]
     held: Spans | None = None
 
-    def __len__(self) -> int:
+    @property
+    def number(self) -> int:
+        """How many there are."""
         return len(self.client)
 
 
@@ -180,7 +157,7 @@ def train_each(
     data = mix_rows.data if mix_rows else data
     devices = len(engine.local_devices())
     width = mix_rows.width(recipe.batch) if mix_rows else recipe.batch
-    lanes = devices * engine.lanes_for(recipe.objective.model, data, width, len(jobs))
+    lanes = devices * engine.lanes_for(recipe.objective.model, data, width, jobs.number)
     steps = steps_of(jobs.train.sizes, recipe.batch, recipe.epochs)
     run = _runner(recipe, engine, jobs.held is not None)
     most_held = -(-int(jobs.held.sizes.max()) // HELD) * HELD if jobs.held is not None else 0
@@ -265,7 +242,7 @@ def _held(jobs: Jobs, lanes: int, most: int) -> dict[str, npt.NDArray[Any]]:
     if jobs.held is not None:
         owner, place = ragged(jobs.held.sizes)
         rows[owner, place] = jobs.held.at(jobs.held.first[owner] + place)
-        sizes[: len(jobs)] = jobs.held.sizes
+        sizes[: jobs.number] = jobs.held.sizes
     return {"rows": rows, "sizes": sizes}
 
 
@@ -285,21 +262,9 @@ def _runner(recipe: Recipe, engine: Engine, trial: bool) -> Any:
             recipe.optimizer,
             lambda job: dict(objective.start(central, job)),
         )
-
-        def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
-            own, report = program.end(carry, job)
-
-            def add(s: jax.Array, total: jax.Array) -> jax.Array:
-                place = s * HELD + jnp.arange(HELD)
-                x, y = take(columns, job["held"][place])
-                loss, _ = objective.model.score_of(objective.predict(own, central, x, job), y)
-                return total + jnp.where(place < job["held_size"], loss, 0).sum()
-
-            batches = -(-job["held_size"] // HELD)
-            total = jax.lax.fori_loop(0, batches, add, jnp.zeros(()))
-            return {}, {**report, "held_loss": total / jnp.maximum(job["held_size"], 1)}
-
-        return each(program._replace(end=end) if trial else program, plan, columns, jobs)
+        if trial:
+            program = tried(program, objective, central, columns)
+        return each(program, plan, columns, jobs)
 
     every, lanes, by_step = PartitionSpec(), PartitionSpec(LANES), PartitionSpec(None, LANES)
     plan: Any = [lanes] + [by_step] * 7

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import optax
 
 from sartor.engine.lanes import LANES, Batch, Program, fold, take
+from sartor.engine.objectives import Leaves, Objective
+from sartor.engine.programs import Loss, single_step, trainer, tried
 from sartor.engine.schedule import Schedule
 from sartor.models import Model, Params
 from sartor.randomness import mix
@@ -19,44 +21,6 @@ from sartor.trees import Tree
 
 SMALL = 2**16
 """Numbers in a model up to which several are evaluated side by side."""
-
-
-def trainer(
-    loss: Callable[[Params, Batch, Tree], jax.Array],
-    optimizer: optax.GradientTransformation,
-    start: Callable[[Tree], Params],
-) -> Program:
-    """A job that trains parameters by gradient steps on batches.
-
-    Args:
-        loss: ``loss(params, batch, job)`` is what a step descends.
-        optimizer: the client's optimizer; its state starts anew with every job.
-        start: ``start(job)`` gives the parameters that the job trains.
-
-    Returns:
-        A program that ends with the trained parameters and reports the mean training loss over
-        all examples seen, and whether everything stayed finite.
-    """
-
-    def begin(job: Tree) -> Tree:
-        params = start(job)
-        return params, optimizer.init(params), jnp.zeros(()), jnp.zeros(())
-
-    def step(carry: Tree, batch: Batch, job: Tree) -> Tree:
-        params, memory, total, seen = carry
-        value, gradient = jax.value_and_grad(loss)(params, batch, job)
-        updates, memory = optimizer.update(gradient, memory, params)
-        count = batch.mask.sum().astype(jnp.float32)
-        params = optax.apply_updates(params, updates)
-        return params, memory, total + value * count, seen + count
-
-    def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
-        params, _, total, seen = carry
-        mean = total / jnp.maximum(seen, 1)
-        sound = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]
-        return params, {"loss": mean, "finite": jnp.isfinite(mean) & jnp.stack(sound).all()}
-
-    return Program(begin, step, end)
 
 
 class Trained(NamedTuple):
@@ -89,6 +53,18 @@ class Examples(NamedTuple):
     batches: Any
 
 
+class Held(NamedTuple):
+    """What a cohort's trials are tried on.
+
+    Attributes:
+        rows: [clients, folds, most] rows of the data.
+        sizes: [clients, folds] how many of them count.
+    """
+
+    rows: Any
+    sizes: Any
+
+
 class Cohort(NamedTuple):
     """One round's clients, inside ``jit``. Where and how many at once they run is not seen here.
 
@@ -96,7 +72,8 @@ class Cohort(NamedTuple):
         model: the hypothesis class.
         clients: one entry for each client: its random ``key``, its number of training examples
             ``size`` (m_k), and what else the algorithm has asked for.
-        plan: the round's schedule, with the same number of jobs for every client.
+        plans: the schedule of every pass, with the same number of jobs for every client.
+        held: for passes that are trials, what they are tried on.
         examples: what a score pass reads; ``None`` if the algorithm has not asked for it.
         columns: the data's columns.
         devices: over how many devices the lanes are spread.
@@ -104,7 +81,8 @@ class Cohort(NamedTuple):
 
     model: Model
     clients: Tree
-    plan: Schedule
+    plans: dict[str, Schedule]
+    held: dict[str, Held]
     examples: Examples | None
     columns: dict[str, jax.Array]
     devices: int
@@ -138,18 +116,23 @@ class Cohort(NamedTuple):
     def train(
         self,
         hypotheses: Params,
-        optimizer: optax.GradientTransformation,
+        optimizer: optax.GradientTransformation | float,
         weights: jax.Array,
         cluster: jax.Array | None = None,
+        loss: Loss | None = None,
+        values: Tree = None,
     ) -> Trained:
         """Every client starts from its hypothesis and trains on its own examples.
 
         Args:
             hypotheses: stacked: [q, ...].
-            optimizer: the client's optimizer.
+            optimizer: the client's optimizer; a number makes a single step of that size along the
+                gradient of all of the client's examples.
             weights: [clients].
             cluster: [clients] the hypothesis of each client, or [clients, n] for n jobs of each;
                 the first one for all if not given.
+            loss: what is descended; the model's training loss if not given.
+            values: what the loss has to know of every client: [clients, ...].
         """
         clients = len(self.sizes)
         if cluster is None:
@@ -157,26 +140,30 @@ class Cohort(NamedTuple):
         cluster = cluster.reshape(clients, -1)
         copies = cluster.shape[1]
 
-        def loss(params: Params, batch: Batch, job: Tree) -> jax.Array:
+        def own_loss(params: Params, batch: Batch, job: Tree) -> jax.Array:
             return batch.mean(self.model.loss(params, batch.x, batch.y, batch.key))
 
-        program = trainer(loss, optimizer, start=lambda job: _pick(hypotheses, job["group"]))
+        def start(job: Tree) -> Params:
+            return _pick(hypotheses, job["group"])
+
+        loss = loss or own_loss
+        if isinstance(optimizer, float):
+            program = single_step(loss, optimizer, start)
+        else:
+            program = trainer(loss, optimizer, start)
 
         def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
             trained, report = program.end(carry, job)
-            start = _pick(hypotheses, job["group"])
-            change = jax.tree.map(lambda new, old: job["weight"] * (new - old), trained, start)
+            change = jax.tree.map(lambda new, old: job["weight"] * (new - old), trained, start(job))
             return change, report
 
         jobs = jax.tree.map(
             lambda a: jnp.repeat(a, copies, axis=0),
-            {"key": self.clients["key"], "weight": weights},
+            {**(values or {}), "key": self.clients["key"], "weight": weights},
         )
         jobs["group"] = cluster.reshape(-1)
         q = jax.tree.leaves(hypotheses)[0].shape[0]
-        change, report = fold(
-            program._replace(end=end), self.plan, self.columns, jobs, q, self.devices
-        )
+        change, report = self._fold(program._replace(end=end), "train", jobs, q)
         member = jobs["group"] == jnp.arange(q)[:, None]
         by_client = {name: a.reshape(clients, copies) for name, a in report.items()}
         return Trained(
@@ -185,6 +172,72 @@ class Cohort(NamedTuple):
             by_client["loss"].mean(axis=1),
             by_client["finite"].astype(bool).all(axis=1),
         )
+
+    def personalize(
+        self,
+        objective: Objective,
+        optimizer: optax.GradientTransformation,
+        central: Params,
+        values: Tree,
+    ) -> tuple[Leaves, jax.Array]:
+        """Every client trains leaves of its own: [clients, ...]; and whether they are finite."""
+        program = self._personal(objective, optimizer, central)
+
+        def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
+            own, report = program.end(carry, job)
+            return {}, {**report, "own": own}
+
+        jobs = {**values, **self._keys("personalize", 1)}
+        _, report = self._fold(program._replace(end=end), "personalize", jobs, 1)
+        return report["own"], report["finite"].astype(bool)
+
+    def trial(
+        self,
+        objective: Objective,
+        optimizer: optax.GradientTransformation,
+        central: Params,
+        values: Tree,
+        cover: jax.Array,
+    ) -> jax.Array:
+        """Every client's mean plain loss on what it holds out, for each λ: [clients, candidates].
+
+        The jobs of a client are its folds, and inside these the candidates.
+        """
+        held = self.held["trial"]
+        clients, folds, most = held.rows.shape
+        program = tried(
+            self._personal(objective, optimizer, central), objective, central, self.columns
+        )
+        each = folds * len(cover)
+        jobs = jax.tree.map(lambda a: jnp.repeat(a, each, axis=0), values)
+        jobs |= self._keys("trial", len(cover))
+        jobs["lambda"] = jnp.tile(cover, clients * folds)
+        jobs["held"] = jnp.repeat(held.rows.reshape(-1, most), len(cover), axis=0)
+        jobs["held_size"] = jnp.repeat(held.sizes.reshape(-1), len(cover))
+        _, report = self._fold(program, "trial", jobs, 1)
+        losses = report["held_loss"].reshape(clients, folds, len(cover))
+        # What diverges is not chosen.
+        losses = jnp.where(report["finite"].reshape(losses.shape) > 0, losses, jnp.inf)
+        share = held.sizes / jnp.maximum(held.sizes.sum(axis=1, keepdims=True), 1)
+        return jnp.where(share[:, :, None] > 0, losses * share[:, :, None], 0).sum(axis=1)
+
+    def _personal(
+        self, objective: Objective, optimizer: optax.GradientTransformation, central: Params
+    ) -> Program:
+        return trainer(
+            lambda own, batch, job: objective.loss(own, central, batch, job),
+            optimizer,
+            lambda job: dict(objective.start(central, job)),
+        )
+
+    def _keys(self, name: str, copies: int) -> Tree:
+        """The keys of a pass's jobs, and of what they draw at random to start from."""
+        keys = {"key": self.clients[f"{name} key"], "init": self.clients[f"{name} init"]}
+        flat = jax.tree.map(lambda a: jnp.repeat(a.reshape(-1, 2), copies, axis=0), keys)
+        return {**flat, "group": jnp.zeros(len(flat["key"]), jnp.int32)}
+
+    def _fold(self, program: Program, name: str, jobs: Tree, q: int) -> tuple[Tree, Tree]:
+        return fold(program, self.plans[name], self.columns, jobs, q, self.devices)
 
 
 def _pick(hypotheses: Params, k: jax.Array) -> Params:

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,14 +22,16 @@ import numpy.typing as npt
 from jax.sharding import Mesh, PartitionSpec
 
 from sartor.data import ClientData
-from sartor.engine.cohort import Cohort, Examples, sample_cohorts
+from sartor.engine.cohort import Cohort, Examples, Held, sample_cohorts
 from sartor.engine.engine import Engine, on_every_device, source
 from sartor.engine.lanes import LANES
+from sartor.engine.programs import HELD
 from sartor.engine.schedule import (
     NOBODY,
     Ints,
     Room,
     Schedule,
+    Spans,
     pack,
     padded,
     ragged,
@@ -38,7 +40,7 @@ from sartor.engine.schedule import (
     steps_of,
 )
 from sartor.models import Model, in_precision
-from sartor.randomness import key_data, mix
+from sartor.randomness import Words, key_data, mix
 from sartor.trees import Tree
 
 MOST_ROUNDS = 256
@@ -49,6 +51,27 @@ BATCH = 128
 
 CHUNK_SECONDS = 1.0
 """About how long a chunk should take: what a kill loses, and how often progress moves."""
+
+
+class Pass(NamedTuple):
+    """How a cohort goes over its examples.
+
+    Attributes:
+        epochs: passes of a job over its examples.
+        batch: examples in a step.
+        jobs: how many jobs a client has.
+        copies: so many jobs in a row share their draws.
+        train: what every job reads, [clients of the data, jobs]; the client's training part if not
+            given.
+        held: what every group of copies is tried on, [clients of the data, jobs / copies].
+    """
+
+    epochs: int
+    batch: int
+    jobs: int = 1
+    copies: int = 1
+    train: Spans | None = None
+    held: Spans | None = None
 
 
 class Algorithm(Protocol):
@@ -63,23 +86,14 @@ class Algorithm(Protocol):
         """Clients in a round."""
 
     @property
-    def epochs(self) -> int:
-        """Passes of a client over its data in a round."""
-
-    @property
-    def batch(self) -> int:
-        """Examples in a client's step."""
-
-    @property
-    def jobs(self) -> int:
-        """How many jobs a client has in a round; all of them read the same examples."""
-
-    @property
     def scores(self) -> bool:
         """Whether clients score hypotheses on their examples before they train."""
 
     def __hash__(self) -> int:
         """Compiled programs are found again by it."""
+
+    def passes(self, data: ClientData, seed: int) -> dict[str, Pass]:
+        """How a cohort goes over its examples in a round, by name."""
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """What the algorithm has to know about every client, by name: [clients, ...]."""
@@ -169,13 +183,18 @@ class _Planner:
             name: np.asarray(values)[self.seen]
             for name, values in algorithm.attributes(data).items()
         }
-        jobs = min(algorithm.cohort, len(self.seen)) * algorithm.jobs
-        self.lanes = self.devices * engine.lanes_for(model, data, algorithm.batch, jobs)
-        self.space, largest = self._extent()
+        clients = min(algorithm.cohort, len(self.seen))
+        self.passes = [
+            _Pass(name, spec, model, data, engine, clients)
+            for name, spec in algorithm.passes(data, seed).items()
+        ]
+        largest = self._extent()
         self.batches = -(-largest // (BATCH * self.devices)) * self.devices
-        round_bytes = self.space.steps * self.lanes * algorithm.batch * 4
+        round_bytes = sum(p.round_bytes for p in self.passes)
         self.most_rounds = max(1, min(MOST_ROUNDS, algorithm.rounds, 2**26 // round_bytes))
         # Streamed data has to fit too: a chunk holds the examples of all its cohorts.
+        if any(p.spec.held is not None for p in self.passes):
+            largest += clients * int((data.bounds[seen, 2] - data.bounds[seen, 1]).max())
         streamed = source(engine, data, 0).columns is None
         if streamed:
             example = sum(c.nbytes // max(len(c), 1) for c in data.columns.values())
@@ -183,20 +202,23 @@ class _Planner:
             self.most_rounds = max(1, min(self.most_rounds, fitting))
         self.source = source(engine, data, largest * self.most_rounds)
 
-    def _extent(self) -> tuple[Room, int]:
-        """The most steps and turns of any round of the run, and the most examples in a cohort."""
-        steps, turns, largest = 1, 1, 1
+    @property
+    def lanes(self) -> tuple[tuple[str, int], ...]:
+        """The passes, and how many lanes each has."""
+        return tuple((p.name, p.lanes) for p in self.passes)
+
+    def _extent(self) -> int:
+        """Make room in every pass for any round of the run; the most examples in a cohort."""
+        largest = 1
         for begin in range(0, self.algorithm.rounds, 4096):
             rounds = range(begin, min(begin + 4096, self.algorithm.rounds))
-            sizes = self.sizes[self._cohorts(rounds)]
-            lengths = steps_of(self._jobs(sizes), self.algorithm.batch, self.algorithm.epochs)
-            needed = room(pack(lengths, self.lanes, self.devices))
-            steps, turns = max(steps, needed.steps), max(turns, needed.turns)
-            largest = max(largest, int(sizes.sum(axis=1).max()))
+            cohorts = self._cohorts(rounds)
+            for p in self.passes:
+                p.make_room(self.seen[cohorts])
+            largest = max(largest, int(self.sizes[cohorts].sum(axis=1).max()))
             if self.algorithm.cohort >= len(self.seen):
                 break  # every round is the same
-        # Rounded up, so that another seed of the same run finds the compiled program again.
-        return Room(-(-steps // 8) * 8, -(-turns // 4) * 4), largest
+        return largest
 
     def _cohorts(self, rounds: range) -> Ints:
         return sample_cohorts(self.seed, rounds, len(self.seen), self.algorithm.cohort)
@@ -207,46 +229,38 @@ class _Planner:
         clients, sizes = self.seen[cohorts], self.sizes[cohorts]
         numbers = np.arange(rounds.start, rounds.stop)[:, None]
         words = mix(self.seed, "train", numbers, self.hashes[cohorts])
-        first = self.data.bounds[clients, 0]
-        plan = schedule(
-            self._jobs(first),
-            self._jobs(sizes),
-            self._jobs(words),
-            batch=self.algorithm.batch,
-            epochs=self.algorithm.epochs,
-            lanes=self.lanes,
-            devices=self.devices,
-            copies=self.algorithm.jobs,
-            space=self.space,
-        )
-        examples = self._examples(first, sizes) if self.algorithm.scores else None
-        if examples is None:
-            columns, places = self.source.load(plan.rows)
-        else:
-            columns, places, scored = self.source.load(plan.rows, examples.rows)
-            examples = examples._replace(rows=scored)
-        plan = plan._replace(rows=places)
-        jobs = {"key": key_data(words), "size": sizes.astype(np.float32)}
-        jobs |= {name: values[cohorts] for name, values in self.attributes.items()}
-        shaped = jax.tree.map(lambda a: padded(a, self.most_rounds), (plan, examples, jobs))
-        return clients, (columns, *shaped)
+        plans = {p.name: p.plan(clients, words) for p in self.passes}
+        held = {p.name: p.held(clients) for p in self.passes if p.spec.held is not None}
+        examples = self._examples(clients, sizes) if self.algorithm.scores else None
+        # All rows at once, so that streamed columns hold them all.
+        parts: list[Any] = [
+            *plans.values(),
+            *held.values(),
+            *([] if examples is None else [examples]),
+        ]
+        columns, *places = self.source.load(*(part.rows for part in parts))
+        found = [part._replace(rows=at) for part, at in zip(parts, places, strict=True)]
+        plans = dict(zip(plans, found, strict=False))
+        held = dict(zip(held, found[len(plans) :], strict=False))
+        examples = None if examples is None else found[-1]
+        entries = {"key": key_data(words), "size": sizes.astype(np.float32)}
+        entries |= {name: values[cohorts] for name, values in self.attributes.items()}
+        for p in self.passes:
+            entries |= p.keys(words)
+        by_round = (plans, held, examples, entries)
+        return clients, (columns, *jax.tree.map(lambda a: padded(a, self.most_rounds), by_round))
 
-    def _jobs(self, by_client: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """[rounds, clients] as [rounds, jobs]."""
-        return np.repeat(by_client, self.algorithm.jobs, axis=1)
-
-    def _examples(self, first: Ints, sizes: Ints) -> Examples:
+    def _examples(self, clients: Ints, sizes: Ints) -> Examples:
         """All examples of each round's cohort, client by client, in batches."""
-        rounds, clients = sizes.shape
-        room = self.batches * BATCH
-        rows = np.zeros((rounds, room), np.int32)
-        owner = np.full((rounds, room), NOBODY, np.int32)
-        flat = sizes.reshape(-1)
-        whose, place = ragged(flat)
+        rounds, members = sizes.shape
+        room_ = self.batches * BATCH
+        rows = np.zeros((rounds, room_), np.int32)
+        owner = np.full((rounds, room_), NOBODY, np.int32)
+        whose, place = ragged(sizes.reshape(-1))
         before = (np.cumsum(sizes, axis=1) - sizes).reshape(-1)
-        at = (whose // clients, before[whose] + place)
-        rows[at] = first.reshape(-1)[whose] + place
-        owner[at] = whose % clients
+        at = (whose // members, before[whose] + place)
+        rows[at] = self.data.bounds[clients, 0].reshape(-1)[whose] + place
+        owner[at] = whose % members
 
         def dealt(grid: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
             """Batches dealt out to the devices in turn; each device's lie end to end."""
@@ -258,16 +272,101 @@ class _Planner:
         return Examples(dealt(rows), dealt(owner), batches)
 
 
+class _Pass:
+    """The host's part of one pass."""
+
+    def __init__(
+        self, name: str, spec: Pass, model: Model, data: ClientData, engine: Engine, clients: int
+    ) -> None:
+        self.name, self.spec = name, spec
+        self.devices = len(engine.local_devices())
+        jobs = clients * spec.jobs
+        self.lanes = self.devices * engine.lanes_for(model, data, spec.batch, jobs)
+        self.train = spec.train or Spans(
+            np.repeat(data.bounds[:, :1], spec.jobs, axis=1),
+            np.repeat(data.sizes("train")[:, None], spec.jobs, axis=1),
+        )
+        self.space = Room(1, 1)
+        self.most_held = 0
+        if spec.held is not None:
+            self.most_held = -(-int(spec.held.sizes.max()) // HELD) * HELD
+
+    def make_room(self, clients: Ints) -> None:
+        """Make room for the cohorts of some rounds."""
+        lengths = steps_of(self._flat(self.train.sizes[clients]), self.spec.batch, self.spec.epochs)
+        steps, turns = room(pack(lengths, self.lanes, self.devices))
+        # Rounded up, so that another seed of the same run finds the compiled program again.
+        self.space = Room(
+            max(self.space.steps, -(-steps // 8) * 8), max(self.space.turns, -(-turns // 4) * 4)
+        )
+
+    @property
+    def round_bytes(self) -> int:
+        """About how many bytes the plan of a round takes."""
+        return self.space.steps * self.lanes * self.spec.batch * 4
+
+    def words(self, words: Words) -> Words:
+        """The randomness of groups of copies: [rounds, clients, jobs / copies]."""
+        if self.name == "train":
+            return np.repeat(words[:, :, None], self.spec.jobs // self.spec.copies, axis=2)
+        groups = np.arange(self.spec.jobs // self.spec.copies)
+        return mix(words[:, :, None], self.name, groups)
+
+    def keys(self, words: Words) -> dict[str, npt.NDArray[Any]]:
+        """The random keys of groups of copies, by name."""
+        if self.name == "train":
+            return {}
+        mine = self.words(words)
+        return {
+            f"{self.name} key": key_data(mine),
+            f"{self.name} init": key_data(mix(mine, "init")),
+        }
+
+    def plan(self, clients: Ints, words: Words) -> Schedule:
+        """The schedules of some rounds."""
+        keys = np.repeat(self.words(words), self.spec.copies, axis=2)
+        plan = schedule(
+            self._flat(self.train.first[clients]),
+            self._flat(self.train.sizes[clients]),
+            self._flat(keys),
+            batch=self.spec.batch,
+            epochs=self.spec.epochs,
+            lanes=self.lanes,
+            devices=self.devices,
+            copies=self.spec.copies,
+            space=self.space,
+        )
+        return plan._replace(rows=self.train.at(plan.rows).astype(np.int32))
+
+    def held(self, clients: Ints) -> Held:
+        """What the trials of some rounds are tried on."""
+        assert self.spec.held is not None
+        first, sizes = self.spec.held.first[clients], self.spec.held.sizes[clients]
+        rows = np.zeros((*sizes.shape, self.most_held), np.int32)
+        owner, place = ragged(sizes.reshape(-1))
+        positions = self.spec.held.at(first.reshape(-1)[owner] + place)
+        rows.reshape(-1, self.most_held)[owner, place] = positions
+        return Held(rows, sizes.astype(np.int32))
+
+    def _flat(self, by_job: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """[rounds, clients, jobs] as [rounds, clients · jobs]."""
+        return by_job.reshape(len(by_job), -1)
+
+
 @functools.lru_cache(maxsize=32)
-def _compiled(algorithm: Algorithm, model: Model, engine: Engine, rounds: int, lanes: int) -> Any:
+def _compiled(
+    algorithm: Algorithm,
+    model: Model,
+    engine: Engine,
+    rounds: int,
+    lanes: tuple[tuple[str, int], ...],
+) -> Any:
     """The program that runs up to ``rounds`` rounds; jit compiles it once for a run."""
     devices = engine.local_devices()
     lowered = in_precision(model, engine.precision)
 
-    def one(
-        state: Tree, columns: Any, plan: Schedule, examples: Examples | None, clients: Tree
-    ) -> tuple[Tree, Tree]:
-        cohort = Cohort(lowered, clients, plan, examples, columns, len(devices))
+    def one(state: Tree, columns: Any, plans: Any, held: Any, examples: Any, clients: Any) -> Tree:
+        cohort = Cohort(lowered, clients, plans, held, examples, columns, len(devices))
         upload, metrics = algorithm.clients(state, cohort)
         return algorithm.server(state, upload), metrics
 
@@ -291,9 +390,10 @@ def _compiled(algorithm: Algorithm, model: Model, engine: Engine, rounds: int, l
     mesh = Mesh(np.array(devices), (LANES,))
     everywhere, by_lane = PartitionSpec(), PartitionSpec(None, None, LANES)
     shared = PartitionSpec(None, LANES)
-    split: Any = [shared] + [by_lane] * 7
+    specs: Any = [shared] + [by_lane] * 7
     examples: Any = Examples(*[shared] * 3) if algorithm.scores else None
-    inputs = (everywhere, everywhere, everywhere, Schedule(*split), examples, everywhere)
+    plans = {name: Schedule(*specs) for name, _ in lanes}
+    inputs = (everywhere, everywhere, everywhere, plans, everywhere, examples, everywhere)
     # Lanes of different devices take different numbers of steps, and meet in the psum of `fold`.
     spread = jax.shard_map(many, mesh=mesh, in_specs=inputs, out_specs=everywhere, check_vma=False)
     return jax.jit(spread)

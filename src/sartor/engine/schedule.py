@@ -167,6 +167,28 @@ def steps_of(sizes: Ints, batch: int, epochs: int) -> Ints:
     return -(-sizes // batch) * epochs
 
 
+class Spans(NamedTuple):
+    """Some examples for each job: stretches of a list of positions in ``data.rows``.
+
+    Attributes:
+        first: [jobs] where each stretch begins.
+        sizes: [jobs] how long it is.
+        pool: the list; positions themselves, 0, 1, 2, ..., if there is none.
+    """
+
+    first: Ints
+    sizes: Ints
+    pool: Ints | None = None
+
+    def take(self, jobs: Ints) -> Spans:
+        """Those of some jobs."""
+        return Spans(self.first[jobs], self.sizes[jobs], self.pool)
+
+    def at(self, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Positions in ``data.rows`` of places in the list."""
+        return places if self.pool is None else self.pool[places]
+
+
 class Room(NamedTuple):
     """How many steps and turns a schedule has room for: the most that any round of a run needs."""
 

@@ -5,9 +5,21 @@ from sartor.personal.dapper import Dapper
 from sartor.personal.finetune import Finetune
 from sartor.personal.load import load
 from sartor.personal.local import Local
+from sartor.personal.mapper import Mapper
 from sartor.personal.models import PersonalModels
 
-ALGORITHMS: dict[str, type[Personal]] = {kind.__name__: kind for kind in (Local, Finetune, Dapper)}
+ALGORITHMS: dict[str, type[Personal]] = {
+    kind.__name__: kind for kind in (Local, Finetune, Dapper, Mapper)
+}
 """The personal algorithms by the name that configurations use."""
 
-__all__ = ["ALGORITHMS", "Dapper", "Finetune", "Local", "Personal", "PersonalModels", "load"]
+__all__ = [
+    "ALGORITHMS",
+    "Dapper",
+    "Finetune",
+    "Local",
+    "Mapper",
+    "Personal",
+    "PersonalModels",
+    "load",
+]

@@ -237,17 +237,17 @@ class Personal(abc.ABC):
         run = train_each(
             data, recipe, jobs,
             central=setting.central.hypotheses if setting.central else None,
-            done=np.zeros(len(jobs), bool), engine=setting.engine, mix_rows=mixing,
+            done=np.zeros(jobs.number, bool), engine=setting.engine, mix_rows=mixing,
         )  # fmt: skip
         finished = 0
-        with Bar(f"{name}: trials", len(jobs), progress) as bar:
+        with Bar(f"{name}: trials", jobs.number, progress) as bar:
 
             def note(count: int) -> None:
                 nonlocal finished
                 finished += count
                 bar.update(finished)
 
-            choice = choose(data, trials, len(cover), run if len(jobs) else iter(()), note)
+            choice = choose(data, trials, len(cover), run if jobs.number else iter(()), note)
         decided: dict[str, npt.NDArray[Any]] = {"how": choice.how}
         if self.cover:
             decided["lambda"] = cover[choice.candidate]

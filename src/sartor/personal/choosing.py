@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data import ClientData
-from sartor.engine.blocks import Block, Jobs, Spans
-from sartor.engine.schedule import Ints, ragged
+from sartor.engine.blocks import Block, Jobs
+from sartor.engine.schedule import Ints, Spans, ragged
 from sartor.randomness import mix, shuffles
 
 Floats = npt.NDArray[np.float64]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,12 @@ def _load(
             f"{path} should hold {len(clients)} clients' models and holds {len(bank)}; "
             "shards are missing: restore them from a copy or save the models again"
         )
+    baseline = None
+    if central is not None and (path / "baseline.safetensors").exists():
+        hypotheses = load_tree(path / "baseline.safetensors", central.hypotheses)
+        baseline = dataclasses.replace(central, hypotheses=hypotheses)
     return PersonalModels(
-        objective, central, bank, clients, manifest["personal"], label_names, engine
+        objective, central, bank, clients, manifest["personal"], label_names, engine, baseline
     )
 
 

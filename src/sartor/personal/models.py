@@ -53,6 +53,7 @@ class PersonalModels:
         algorithm: name and hyper-parameters of what made them.
         label_names: the word of each class, if labels were words.
         engine: how they are run when evaluated.
+        baseline: the central model that was given, where the algorithm has trained it further.
     """
 
     objective: Objective
@@ -62,11 +63,17 @@ class PersonalModels:
     algorithm: dict[str, Any]
     label_names: tuple[str, ...] | None = None
     engine: Engine = dataclasses.field(default_factory=Engine)
+    baseline: CentralModel | None = None
 
     @property
     def model(self) -> Model:
         """The hypothesis class."""
         return self.objective.model
+
+    @property
+    def given(self) -> CentralModel | None:
+        """The central model that was given, which clients are compared with."""
+        return self.central if self.baseline is None else self.baseline
 
     @property
     def cluster(self) -> dict[str, int]:
@@ -89,9 +96,9 @@ class PersonalModels:
         shape = jax.eval_shape(self.model.init, jax.random.key(0))
         client = text_of(client)  # ids are texts everywhere
         if client not in self.bank:
-            if strict or self.central is None:
+            if strict or self.given is None:
                 raise DataError(f"there is no model for client {client!r}; there are {len(self)}")
-            return self.central.params
+            return self.given.params
         leaves: dict[str, Any] = {}
         if self.central is not None:
             k = self.clients[client]["cluster"]
@@ -159,14 +166,14 @@ class PersonalModels:
         if "lambda" in jobs:
             extra["lambda"] = jobs["lambda"].astype(np.float64)
         baseline = None
-        if self.central is not None:
-            baseline = self.central.score(data, clients, part)
-            if self.central.q > 1:
+        if self.given is not None:
+            baseline = self.given.score(data, clients, part)
+            if self.given.q > 1:
                 extra["cluster"] = cluster
         if len(everybody):
             extra["mixture_loss"] = mixed
-            if self.central is not None:
-                central = self.central.hypotheses
+            if self.given is not None:
+                central = self.given.hypotheses
                 under = score_shared(self.model, data, everybody, central, self.engine)
                 extra["central_mixture_loss"] = under.loss.mean(axis=1, dtype=np.float64)[cluster]
         name = str(self.algorithm["name"])
@@ -226,6 +233,8 @@ class PersonalModels:
         manifest: dict[str, Any] = {"format": FORMAT, "version": VERSION, "kind": "personal"}
         if self.central is not None:
             save_tree(path / "central.safetensors", self.central.hypotheses, {})
+            if self.baseline is not None:
+                save_tree(path / "baseline.safetensors", self.baseline.hypotheses, {})
             manifest = self.central.manifest("personal")
         manifest |= {
             "model": self.model.spec,

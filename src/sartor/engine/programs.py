@@ -1,0 +1,106 @@
+"""What jobs do: train, take one gradient, and be tried on examples that were held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from sartor.engine.lanes import Batch, Program, take
+from sartor.engine.objectives import Objective
+from sartor.models import Params
+from sartor.trees import Tree
+
+HELD = 32
+"""Examples that a job is tried on at a time."""
+
+Loss = Callable[[Params, Batch, Tree], jax.Array]
+"""``loss(params, batch, job)``: what a step descends."""
+
+
+def trainer(
+    loss: Loss, optimizer: optax.GradientTransformation, start: Callable[[Tree], Params]
+) -> Program:
+    """A job that trains parameters by gradient steps on batches.
+
+    Args:
+        loss: what a step descends.
+        optimizer: the client's optimizer; its state starts anew with every job.
+        start: ``start(job)`` gives the parameters that the job trains.
+
+    Returns:
+        A program that ends with the trained parameters and reports the mean training loss over
+        all examples seen, and whether everything stayed finite.
+    """
+
+    def begin(job: Tree) -> Tree:
+        params = start(job)
+        return params, optimizer.init(params), jnp.zeros(()), jnp.zeros(())
+
+    def step(carry: Tree, batch: Batch, job: Tree) -> Tree:
+        params, memory, total, seen = carry
+        value, gradient = jax.value_and_grad(loss)(params, batch, job)
+        updates, memory = optimizer.update(gradient, memory, params)
+        count = batch.mask.sum().astype(jnp.float32)
+        params = optax.apply_updates(params, updates)
+        return params, memory, total + value * count, seen + count
+
+    def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
+        params, _, total, seen = carry
+        return params, _report(params, total, seen)
+
+    return Program(begin, step, end)
+
+
+def single_step(loss: Loss, rate: float, start: Callable[[Tree], Params]) -> Program:
+    """A job that takes one gradient step, on all of its examples, batch by batch."""
+
+    def begin(job: Tree) -> Tree:
+        nothing = jax.tree.map(jnp.zeros_like, start(job))
+        return nothing, jnp.zeros(()), jnp.zeros(())
+
+    def step(carry: Tree, batch: Batch, job: Tree) -> Tree:
+        gradients, total, seen = carry
+        value, gradient = jax.value_and_grad(loss)(start(job), batch, job)
+        count = batch.mask.sum().astype(jnp.float32)
+        gradients = jax.tree.map(lambda g, new: g + count * new, gradients, gradient)
+        return gradients, total + value * count, seen + count
+
+    def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
+        gradients, total, seen = carry
+        scale = rate / jnp.maximum(seen, 1)
+        params = jax.tree.map(lambda p, g: p - scale * g, start(job), gradients)
+        return params, _report(params, total, seen)
+
+    return Program(begin, step, end)
+
+
+def tried(program: Program, objective: Objective, central: Params, columns: Tree) -> Program:
+    """The same job, ending in a trial: it reports the mean plain loss on what was held out.
+
+    The job says what that is: rows ``held``, of which the first ``held_size`` count. Of what was
+    trained nothing is kept.
+    """
+
+    def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
+        own, report = program.end(carry, job)
+
+        def add(s: jax.Array, total: jax.Array) -> jax.Array:
+            place = s * HELD + jnp.arange(HELD)
+            x, y = take(columns, job["held"][place])
+            loss, _ = objective.model.score_of(objective.predict(own, central, x, job), y)
+            return total + jnp.where(place < job["held_size"], loss, 0).sum()
+
+        batches = -(-job["held_size"] // HELD)
+        total = jax.lax.fori_loop(0, batches, add, jnp.zeros(()))
+        return {}, {**report, "held_loss": total / jnp.maximum(job["held_size"], 1)}
+
+    return program._replace(end=end)
+
+
+def _report(params: Params, total: jax.Array, seen: jax.Array) -> Tree:
+    mean = total / jnp.maximum(seen, 1)
+    sound = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]
+    return {"loss": mean, "finite": jnp.isfinite(mean) & jnp.stack(sound).all()}

@@ -1,0 +1,171 @@
+"""The rounds of Mapper: what its cohorts compute, under the server's rule of a central row."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sartor.central import ALGORITHMS, Agnostic, Central, CentralModel, FedAvg
+from sartor.data import ClientData
+from sartor.engine import Cohort, Optimizer
+from sartor.engine.rounds import Pass
+from sartor.engine.schedule import Ints, Spans
+from sartor.errors import ConfigError
+from sartor.models import Model
+from sartor.personal.choosing import make_trials
+
+CLUSTER = "cluster of Mapper"
+"""The metadata that a client's fixed cluster is handed on in."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Joint(Central):
+    """Joint training of the central model.
+
+    Attributes:
+        rounds: communication rounds T.
+        cohort: clients that take part in a round.
+        mapper: Mapper's settings.
+        rule: whose server it is: FedAvg's weights of clients, or Agnostic's of domains.
+        q: how many central hypotheses there are; every client stays with its own.
+    """
+
+    mapper: Any = None
+    rule: FedAvg = dataclasses.field(default_factory=FedAvg)
+    q: int = 1
+
+    @classmethod
+    def after(cls, central: CentralModel | None, mapper: Any) -> Joint:
+        """The rounds that follow a central model's own."""
+        rule = FedAvg() if central is None else _rule(central)
+        return cls(mapper.rounds, mapper.cohort, mapper, rule, central.q if central else 1)
+
+    def __post_init__(self) -> None:
+        """Mapper has checked its settings."""
+
+    @property
+    def epochs(self) -> int:
+        """Passes of a client over its data for the central model."""
+        return int(max(self.mapper.central_epochs, 1))
+
+    @property
+    def batch(self) -> int:
+        """Examples in a client's step."""
+        return int(self.mapper.batch)
+
+    @property
+    def scores(self) -> bool:
+        """Only the rule may need it."""
+        return False
+
+    def check(self, data: ClientData) -> None:
+        """What the rule needs."""
+        self.rule.check(data)
+
+    def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
+        """Every client's cluster, and what the rule has to know."""
+        return {
+            **self.rule.attributes(data),
+            "cluster": data.metadata[CLUSTER].astype(np.int32),
+        }
+
+    def passes(self, data: ClientData, seed: int) -> dict[str, Pass]:
+        """Trials of every λ, local training with the one chosen, and the central model's step."""
+        mapper = self.mapper
+        trials = make_trials(data, mapper.select, mapper.folds, seed)
+        folds = int(trials.fold.max()) + 1 if len(trials.fold) else 1
+        tables = np.zeros((4, len(data), folds), np.int64)
+        at = (trials.client, trials.fold)
+        for table, values in zip(tables, (*trials.train[:2], *trials.held[:2]), strict=True):
+            table[at] = values
+        first, sizes, held_first, held_sizes = tables
+        cover = self._cover()
+        jobs = folds * len(cover)
+        wide = np.where(cover > 0, sizes[:, :, None], 0).reshape(len(data), jobs)  # not for λ = 0
+        train = Spans(np.repeat(first, len(cover), axis=1), wide, trials.train.pool)
+        held = Spans(held_first, held_sizes, trials.held.pool)
+        return {
+            "trial": Pass(mapper.epochs, mapper.batch, jobs, len(cover), train, held),
+            "personalize": Pass(mapper.epochs, mapper.batch),
+            "train": Pass(self.epochs, self.batch),
+        }
+
+    def _cover(self) -> npt.NDArray[np.float32]:
+        """The candidates from the largest on: those that share draws need one that trains first."""
+        return np.array(self.mapper.cover[::-1], np.float32)
+
+    def init(self, model: Model, data: ClientData, key: jax.Array) -> Any:
+        """A random model, q times."""
+        state = self.rule.init(model, data, key)
+        if self.q == 1:
+            return state
+        return self.rule.state_of(
+            jax.tree.map(lambda a: jnp.repeat(a, self.q, axis=0), state.hypotheses)
+        )
+
+    def resume(self, state: Any, start: CentralModel) -> Any:
+        """Go on from a central model as the rule does."""
+        return self.rule.resume(state, start)
+
+    def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
+        """Steps 1 to 3 of the figure, for every client of the cohort."""
+        mapper, h_c = self.mapper, state.hypotheses
+        cluster = cohort.clients["cluster"]
+        known = {"cluster": cluster, "size": cohort.sizes}
+        objective = mapper.objective(cohort.model)
+        cover = jnp.asarray(self._cover())
+
+        # 1 and 2. A local model for each λ; the best of them, the smallest λ where equal.
+        losses = cohort.trial(objective, mapper.sgd, h_c, known, cover)
+        best = len(cover) - 1 - losses[:, ::-1].argmin(axis=1)
+        lambda_ = cover[best]
+        local, finite = cohort.personalize(objective, mapper.sgd, h_c, {**known, "lambda": lambda_})
+
+        # 3. The central model through the mixture.
+        def mixture_loss(h: Any, batch: Any, job: Any) -> jax.Array:
+            return objective.central_loss(h, job["local"], batch, job)
+
+        rate = mapper.central_learning_rate
+        sgd = Optimizer("sgd", (("learning_rate", rate),)).build()
+        weights = self.rule.weigh(state, cohort)
+        trained = cohort.train(
+            h_c, sgd if mapper.central_epochs else rate, weights, cluster, mixture_loss,
+            {"lambda": lambda_, "local": local},
+        )  # fmt: skip
+        upload = self.rule.upload(cohort, trained, trained.loss)
+        metrics = {
+            "loss": trained.loss,
+            "finite": trained.finite & finite,
+            "lambda": lambda_.mean(),
+        }
+        return upload, metrics
+
+    def server(self, state: Any, upload: Any) -> Any:
+        """As the rule has it."""
+        return self.rule.server(state, upload)
+
+
+def with_clusters(data: ClientData, cluster: Ints) -> ClientData:
+    """The data with every client's fixed cluster among its metadata."""
+    return dataclasses.replace(data, metadata={**data.metadata, CLUSTER: cluster})
+
+
+def _rule(central: CentralModel) -> FedAvg:
+    """The server of the algorithm that trained a central model."""
+    table = dict(central.algorithm)
+    kind: Any = Agnostic if table.pop("name") == "Agnostic" else FedAvg
+    assert kind in ALGORITHMS.values()
+    wanted = {field.name for field in dataclasses.fields(kind)}
+    settings = {key: value for key, value in table.items() if key in wanted}
+    if any(isinstance(settings.get(key), str) for key in ("client_optimizer", "server_optimizer")):
+        raise ConfigError(
+            "Mapper goes on with the central model's server, whose optimizer was an optax "
+            "transformation of your own; name it instead: sartor.Optimizer('adam', ...)"
+        )
+    rule: FedAvg = kind(**settings)
+    return rule

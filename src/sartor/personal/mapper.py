@@ -1,0 +1,143 @@
+"""Mapper: mix the predictions of a local and a central model that are trained together.
+
+Section 6 and figure 4 of the paper. In every round t, each client k of a cohort
+
+1. finds for each λ in a cover of [0, 1] its local model h_l(λ), which minimises the loss of
+   λ·h_l + (1−λ)·h_c on its data;
+2. chooses the best λ*;
+3. steps the central model h_c through the mixture of λ* and h_l(λ*).
+
+In the end every client finds its local model and λ beside the final h_c.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+
+from sartor.central import CentralModel
+from sartor.central.settings import check_choices, check_numbers
+from sartor.data import ClientData
+from sartor.engine import Engine
+from sartor.engine.blocks import Jobs
+from sartor.errors import ConfigError
+from sartor.models import Model
+from sartor.personal.base import Personal, Setting
+from sartor.personal.choosing import Select
+from sartor.personal.cover import COVER, as_cover
+from sartor.personal.joint import Joint, with_clusters
+from sartor.personal.models import PersonalModels
+from sartor.personal.objectives import Mixture
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapper(Personal):
+    """Model interpolation.
+
+    Attributes:
+        epochs: passes of a client over its own data for a local model (the paper: 1).
+        batch: examples in a step.
+        learning_rate: step size of SGD for local models (the paper: 0.03).
+        optimizer: replaces that SGD; an ``Optimizer`` or any optax transformation.
+        guard: a client keeps the central model unless the mixture is better on what was held out.
+        folds: folds of the training part of a client that has no validation part.
+        cover: Λ, the candidates for λ, the weight of the local model.
+        select: how a client chooses λ, always by plain loss: on its validation part
+            (``"holdout"``; a client that has none uses folds), by K folds of its training part
+            (``"kfold"``), or on what it has trained on (``"train"``, as in the pseudo-code, which
+            favours λ = 1 and then leaves the central model without a gradient).
+        joint: train the central model through the mixtures, and local models inside them;
+            otherwise both apart (the paper's counter-example shows what that costs).
+        rounds: rounds T of joint training; 0 leaves the central model as it is.
+        cohort: clients in a round; 1 is the pseudo-code.
+        central_epochs: 0 makes one step along the gradient on all of a client's data, as in the
+            pseudo-code; more make so many passes of SGD, as FedAvg does.
+        central_learning_rate: step size η of the central model in a client's steps.
+        local: the hypothesis class H_l of local models, if it is another than the central one's.
+
+    >>> Mapper(cover=(0.0, 0.5, 1.0)).joint
+    True
+    """
+
+    epochs: int = 1
+    learning_rate: float = 0.03
+    cover: tuple[float, ...] = COVER
+    select: Select = "holdout"
+    joint: bool = True
+    rounds: int = 50
+    cohort: int = 20
+    central_epochs: int = 1
+    central_learning_rate: float = 0.05
+    local: Model | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_numbers(self, at_least_one=("cohort",))
+        object.__setattr__(self, "cover", as_cover("Mapper", self.cover))
+        check_choices(self, select=get_args(Select))
+        for name in ("rounds", "central_epochs"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise ConfigError(
+                    f"Mapper: {name} must be a whole number of at least 0 (got {value!r})"
+                )
+
+    def objective(self, model: Model) -> Mixture:
+        """The loss of the mixture."""
+        local = self.local or model
+        if local.kind != model.kind or local.classes != model.classes:
+            raise ConfigError(
+                f"Mapper: the local model predicts {local.kind} of {local.classes} classes and the "
+                f"central one {model.kind} of {model.classes}, so they cannot be mixed"
+            )
+        return Mixture(model, local, self.joint)
+
+    def shaped(self, jobs: Jobs) -> Jobs:
+        """With λ = 0 there is nothing to train."""
+        sizes = np.where(jobs.values["lambda"] > 0, jobs.train.sizes, 0)
+        return jobs._replace(train=jobs.train._replace(sizes=sizes))
+
+    def check(self, setting: Setting) -> None:
+        """Mapper can start from nothing, if it has rounds to train the central model in."""
+        if setting.central is None and not (self.joint and self.rounds):
+            super().check(setting)
+        if setting.central is None and self.guard:
+            raise ConfigError("Mapper: guard needs a central model to keep; give fit one")
+
+    def fit(
+        self,
+        central: CentralModel | Model,
+        data: ClientData,
+        *,
+        seed: int = 0,
+        engine: Engine | None = None,
+        directory: str | Path | None = None,
+        progress: bool | None = None,
+    ) -> PersonalModels:
+        """Train the central model jointly with local ones, then make a mixture for every client.
+
+        The arguments are those of :meth:`Personal.fit`. Given a model that is not trained, the
+        central one starts at random.
+        """
+        setting = self._setting(central, data, seed, engine)
+        folder = None if directory is None else Path(directory)
+        given = setting.central
+        if self.joint and self.rounds:
+            rounds = Joint.after(given, self)
+            trained = rounds.fit(
+                setting.model, with_clusters(data, setting.cluster), start=given,
+                seed=setting.seed, engine=setting.engine, progress=progress,
+                checkpoint=None if folder is None else folder / JOINT,
+            )  # fmt: skip
+            setting = setting._replace(central=trained)
+        personal = dataclasses.replace(self._fit(setting, folder, progress), baseline=given)
+        if folder is not None:
+            (folder / JOINT).unlink(missing_ok=True)
+        return personal
+
+
+JOINT = "joint.safetensors"
+"""The file, beside unfinished models, that the joint rounds are kept in."""

@@ -1,0 +1,217 @@
+"""Mapper against its limits, against finite differences, and on the paper's own example."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+import sartor
+from sartor.engine.lanes import Batch
+from sartor.errors import ConfigError
+from sartor.personal.mapper import Mapper
+from sartor.personal.objectives import Mixture, interpolate
+from sartor.trees import flatten
+
+MODEL = sartor.models.mlp(4, (6,), classes=3)
+
+
+def clients(sizes=(23, 6, 60, 8, 40, 17), seed=0):
+    draw = np.random.default_rng(seed)
+    client = np.repeat([f"c{k}" for k in range(len(sizes))], sizes)
+    x = draw.standard_normal((len(client), 4)).astype(np.float32)
+    y = draw.integers(0, 3, len(client))
+    return sartor.data.from_arrays(x, y, client)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return clients().split(unseen=0.2, validation=0.25, test=0.2, seed=1)
+
+
+@pytest.fixture(scope="module")
+def central(data):
+    return sartor.FedAvg(rounds=3, cohort=3).fit(MODEL, data, seed=0)
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.3, 1.0])
+def test_probabilities_are_mixed_and_sum_to_one(lambda_):
+    draw = np.random.default_rng(0)
+    p, q = draw.dirichlet(np.ones(5), (2, 7))
+    mixed = np.exp(interpolate(lambda_, jnp.log(p), jnp.log(q), probabilities=True))
+    np.testing.assert_allclose(mixed, lambda_ * p + (1 - lambda_) * q, atol=1e-6)
+    np.testing.assert_allclose(mixed.sum(axis=1), 1, atol=1e-6)
+
+
+def batch_of(seed=0, n=9):
+    key = jax.random.key(seed)
+    x = jax.random.normal(key, (n, 4))
+    return Batch(x, jnp.arange(n) % 3, jnp.arange(n) < n - 2, key)
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.4, 1.0])
+def test_gradients_match_finite_differences(lambda_):
+    with jax.enable_x64(True):
+        objective, batch = Mixture(MODEL, MODEL), batch_of()
+        wide = lambda tree: jax.tree.map(lambda a: a.astype(jnp.float64), tree)  # noqa: E731
+        h_c, h_l = (wide(MODEL.init(jax.random.key(k))) for k in range(2))
+        stack = jax.tree.map(lambda a: a[None], h_c)
+        job = {"lambda": jnp.float64(lambda_), "cluster": 0}
+        own = flatten(h_l)
+        for name, function, at in (
+            ("local", lambda p: objective.loss(p, stack, batch, job), own),
+            ("central", lambda p: objective.central_loss(p, own, batch, job), h_c),
+        ):
+            gradient = jax.grad(function)(at)
+            check_grads(function, (at,), order=1, modes=["rev"], atol=1e-5, rtol=1e-5)
+            zero = all(bool((leaf == 0).all()) for leaf in jax.tree.leaves(gradient))
+            assert zero == ((name, lambda_) in (("local", 0.0), ("central", 1.0)))
+
+
+def test_lambda_zero_is_the_central_model_and_one_is_the_local(data, central):
+    for lambda_ in (0.0, 1.0):
+        algorithm = Mapper(cover=(lambda_,), rounds=0, select="train", learning_rate=0.1, epochs=3)
+        personal = algorithm.fit(central, data, seed=2)
+        finetune = sartor.Finetune(learning_rate=0.1, epochs=3).fit(central, data, seed=2)
+        x = data.columns["x"][:20]
+        for client in data.ids:
+            mixed = personal.predict_proba(client, x)
+            expected = (
+                central.predict_proba(x) if lambda_ == 0 else finetune.predict_proba(client, x)
+            )
+            np.testing.assert_allclose(mixed, expected, atol=1e-5)
+            np.testing.assert_allclose(mixed.sum(axis=1), 1, atol=1e-5)
+
+
+def test_a_joint_round_with_lambda_one_leaves_the_central_model(data, central):
+    personal = Mapper(cover=(1.0,), rounds=4, cohort=3).fit(central, data, seed=0)
+    jax.tree.map(np.testing.assert_array_equal, personal.central.hypotheses, central.hypotheses)
+    moved = Mapper(cover=(0.5,), rounds=4, cohort=3).fit(central, data, seed=0)
+    assert any(
+        np.any(a != b)
+        for a, b in zip(
+            jax.tree.leaves(moved.central.hypotheses),
+            jax.tree.leaves(central.hypotheses),
+            strict=True,
+        )
+    )
+    jax.tree.map(np.testing.assert_array_equal, moved.baseline.hypotheses, central.hypotheses)
+
+
+def test_a_joint_round_with_lambda_zero_is_a_round_of_fedavg(data):
+    common = {"rounds": 5, "cohort": 3}
+    fedavg = sartor.FedAvg(learning_rate=0.05, **common).fit(MODEL, data, seed=4)
+    algorithm = Mapper(cover=(0.0,), central_learning_rate=0.05, **common)
+    joint = algorithm.fit(MODEL, data, seed=4).central
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+        joint.hypotheses, fedavg.hypotheses,
+    )  # fmt: skip
+
+
+def test_one_gradient_step_is_the_gradient_of_the_mixture(data, central):
+    """One client, one round: h_c − η·∇ of the mixture's loss, as in the pseudo-code."""
+    one = data.select(["c2"])
+    algorithm = Mapper(
+        cover=(0.5,), rounds=1, cohort=1, central_epochs=0, central_learning_rate=0.2,
+        learning_rate=0.1, epochs=2, batch=1000,
+    )  # fmt: skip
+    plain = sartor.FedAvg(rounds=1, server_momentum=0.0, learning_rate=1e-12).fit(MODEL, one)
+    personal = algorithm.fit(plain, one, seed=0)
+    own = one.client("c2")
+    x, y = own["x"], jnp.asarray(own["y"])
+    h_c = plain.params
+    h_l = h_c
+    for _ in range(2):
+        g = jax.grad(
+            lambda p: MODEL.loss_of(
+                interpolate(
+                    0.5, MODEL.apply(p, x, None), MODEL.apply(h_c, x, None), probabilities=True
+                ),
+                y,
+            ).mean()
+        )(h_l)
+        h_l = jax.tree.map(lambda a, b: a - 0.1 * b, h_l, g)
+    g = jax.grad(
+        lambda p: MODEL.loss_of(
+            interpolate(
+                0.5, MODEL.apply(h_l, x, None), MODEL.apply(p, x, None), probabilities=True
+            ),
+            y,
+        ).mean()
+    )(h_c)
+    expected = jax.tree.map(lambda a, b: a - 0.2 * b, h_c, g)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), personal.central.params, expected
+    )
+
+
+def test_local_models_of_another_class(data, central, tmp_path):
+    logistic = sartor.models.logistic(features=4, classes=3)
+    algorithm = Mapper(local=logistic, rounds=3, cohort=3, cover=(0.0, 0.5, 1.0), epochs=4)
+    personal = algorithm.fit(central, data, seed=0)
+    assert set(personal.bank.shapes) == {"dense_1/w", "dense_1/b"}
+    x = data.columns["x"][:5]
+    personal.save(tmp_path / "m")
+    loaded = sartor.load(tmp_path / "m")
+    for client in data.ids:
+        np.testing.assert_allclose(
+            loaded.predict_proba(client, x), personal.predict_proba(client, x), atol=1e-6
+        )
+    assert loaded.lambda_ == personal.lambda_
+    with pytest.raises(ConfigError, match="cannot be mixed"):
+        Mapper(local=sartor.models.logistic(features=4, classes=2)).fit(central, data)
+
+
+def test_evaluation_scores_the_mixture(data, central):
+    personal = Mapper(rounds=2, cohort=3, cover=(0.0, 0.5, 1.0), epochs=4).fit(central, data)
+    scores = personal.evaluate(data)
+    for row, client in enumerate(scores.client):
+        own = data.client(client, "test")
+        p = personal.predict_proba(client, own["x"])
+        loss = -np.log(p[np.arange(len(p)), own["y"]]).mean()
+        np.testing.assert_allclose(scores.loss[row], loss, rtol=1e-4)
+        assert scores.extra["lambda"][row] == personal.lambda_[client]
+    baseline = central.evaluate(data)
+    np.testing.assert_allclose(scores.baseline.loss, baseline.loss, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:HypCluster")
+def test_clusters_and_domains_go_on_by_their_own_rule(data):
+    domain = np.array(["a", "b"] * 3)
+    with_domains = sartor.ClientData(
+        data.columns, data.rows, data.bounds, data.ids, data.seen, {"domain": domain}
+    )
+    for algorithm in (
+        sartor.HypCluster(q=2, start="random", rounds=3, cohort=3),
+        sartor.Agnostic(rounds=3, cohort=3, domains="clients"),
+        sartor.Agnostic(rounds=3, cohort=3),
+    ):
+        try:
+            central = algorithm.fit(MODEL, with_domains, seed=0)
+        except sartor.errors.DataError:
+            continue  # one domain is all unseen in this split
+        personal = Mapper(rounds=3, cohort=3, cover=(0.0, 0.5)).fit(central, with_domains)
+        assert personal.central.q == central.q
+        assert personal.cluster == dict(
+            zip(data.ids, central.assign(with_domains).tolist(), strict=True)
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cover": ()}, "the cover is empty"),
+        ({"cover": (2,)}, "between 0 and 1"),
+        ({"rounds": -1}, "rounds must be a whole number"),
+        ({"central_epochs": 0.5}, "central_epochs must be a whole number"),
+        ({"select": "test"}, "select must be one of"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Mapper(**settings)
+    with pytest.raises(ConfigError, match="starts from a central model"):
+        Mapper(rounds=0).fit(MODEL, clients())
