@@ -12,6 +12,7 @@ import typer
 
 import sartor
 from sartor.errors import InterruptedRun, SartorError
+from sartor.experiments.examples import EXAMPLES
 from sartor.report import write_report
 from sartor.runs import read_config, run
 
@@ -39,6 +40,27 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+reproduce_app = typer.Typer(help="Run what the paper shows.", no_args_is_help=True)
+app.add_typer(reproduce_app, name="reproduce")
+
+
+@reproduce_app.command("examples")
+def examples_command(
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
+) -> None:
+    """The paper's three examples, through the public classes; takes about a minute."""
+    failed = False
+    for title, example in EXAMPLES.items():
+        typer.echo(title)
+        for finding in example(seed):
+            mark = "as expected" if finding.holds else "NOT as expected"
+            line = f"  {finding.what}: {finding.value:.3f} (expected: {finding.expected}), {mark}"
+            typer.echo(line)
+            failed |= not finding.holds
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command("run")

@@ -16,12 +16,15 @@ import numpy.typing as npt
 from sartor.central.checkpoint import Checkpoint, History
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_numbers, check_seed, describe
+from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Chunk, Cohort, Engine, Pass, check, run_rounds
 from sartor.engine.engine import model_identity
+from sartor.engine.rounds import visits
+from sartor.engine.schedule import steps_of
 from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun
 from sartor.interrupts import Interrupts
-from sartor.models import Model
+from sartor.models import Model, parameter_bytes
 from sartor.progress import Bar
 from sartor.randomness import key_data, mix
 from sartor.trees import array_digest
@@ -76,6 +79,33 @@ class Central(abc.ABC):
     def passes(self, data: ClientData, seed: int) -> dict[str, Pass]:
         """How a cohort goes over its examples in a round, by name."""
         return {"train": Pass(self.epochs, self.batch)}
+
+    @property
+    def messages(self) -> int:
+        """How many models a client receives in a round, and sends the changes of."""
+        return 1
+
+    def cost(self, model: Model, data: ClientData, seed: int) -> Cost:
+        """What a run asks of every client.
+
+        A client that scores q models receives all of them; and it sends a block for each, of which
+        all but one are zero, so that only sums have to be seen.
+        """
+        times = visits(data, seed, self.rounds, self.cohort)
+        own = data.sizes("train")
+        touched, steps = np.zeros((2, len(data)), np.int64)
+        for spec in self.passes(data, seed).values():
+            sizes = own[:, None] * np.ones(spec.jobs, np.int64)
+            if spec.train is not None:
+                sizes = spec.train.sizes
+            touched += spec.epochs * sizes.sum(axis=1)
+            steps += steps_of(sizes, spec.batch, spec.epochs).sum(axis=1)
+            if spec.held is not None:
+                touched += spec.copies * spec.held.sizes.sum(axis=1)
+        if self.scores:
+            touched += self.messages * own
+        sent = self.messages * parameter_bytes(model) * times
+        return Cost(data.ids, sent, sent, times * touched, times * steps)
 
     def resume(self, state: Any, start: CentralModel) -> Any:
         """The state that goes on from a central model."""
@@ -166,8 +196,9 @@ class Central(abc.ABC):
                     )
         hypotheses = jax.tree.map(np.asarray, state.hypotheses)
         trained = CentralModel(
-            model, hypotheses, describe(self), history, data.label_names, engine=engine
-        )
+            model, hypotheses, describe(self), history, data.label_names,
+            engine=engine, cost=self.cost(model, data, seed),
+        )  # fmt: skip
         return self.finish(trained, data)
 
     def _identity(

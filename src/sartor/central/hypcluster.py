@@ -19,7 +19,8 @@ import optax
 from sartor.central.fedavg import FedAvg
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_choices
-from sartor.central.starts import clients_start, plus_plus_start
+from sartor.central.starts import clients_start, plus_plus_start, start_cost
+from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Cohort, Engine, Pass
 from sartor.engine.scoring import losses_by_client
@@ -106,6 +107,11 @@ class HypCluster(FedAvg):
         return {"train": Pass(self.epochs, self.batch, jobs, copies=jobs)}
 
     @property
+    def messages(self) -> int:
+        """All hypotheses of all clusterings."""
+        return sum(self.blocks)
+
+    @property
     def scores(self) -> bool:
         """Clients find their clusters by scoring the hypotheses."""
         return max(self.blocks) > 1
@@ -139,6 +145,13 @@ class HypCluster(FedAvg):
         first = jax.tree.map(lambda a: a[:1], state.hypotheses)
         hypotheses = find(self, model, data, first, self.blocks, seed, engine)
         return state._replace(hypotheses=hypotheses)
+
+    def cost(self, model: Model, data: ClientData, seed: int) -> Cost:
+        """The rounds, and what the clients did that lent their models as a start."""
+        cost = super().cost(model, data, seed)
+        if self.start in ("warm", "random") or max(self.blocks) == 1:
+            return cost
+        return cost + start_cost(self, model, data, self.blocks, seed)
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """Every client finds its cluster and trains that hypothesis, in every clustering."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.checkpoint import History
+from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.engine import Engine, check, check_labels
 from sartor.engine.scoring import Scored, losses_by_client, positions, score_shared
@@ -54,6 +55,7 @@ class CentralModel:
             several were trained together.
         rule: how clients are assigned, if not by their loss.
         engine: how it was run, and is run when evaluated.
+        cost: what training asked of every client; not known of a model from a file.
     """
 
     model: Model
@@ -64,6 +66,7 @@ class CentralModel:
     blocks: tuple[int, ...] = ()
     rule: Rule | None = None
     engine: Engine = dataclasses.field(default_factory=Engine)
+    cost: Cost | None = None
 
     @property
     def loss(self) -> npt.NDArray[np.float32]:

@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.bregman import spread_out
+from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Engine
 from sartor.engine.blocks import Recipe, everybody, train_each
 from sartor.engine.objectives import Own
+from sartor.engine.schedule import steps_of
 from sartor.engine.scoring import losses_by_client
-from sartor.models import Model, Params
+from sartor.models import Model, Params, parameter_bytes
 from sartor.randomness import mix
 from sartor.trees import flatten, unflatten
 
@@ -52,8 +54,7 @@ def plus_plus_start(
     The cost is a client's excess loss, min_i L_k(h_i) − L_k(own model), which is the KL
     divergence for densities; so a client that is a centre already is never drawn again.
     """
-    count = max(CANDIDATES * max(blocks), algorithm.cohort)
-    candidates = _draw(data, min(count, int(data.seen.sum())), mix(seed, "candidates"))
+    candidates = _candidates(algorithm, data, blocks, seed)
     own = _own_models(algorithm, model, data, candidates, first, seed, engine)
     losses = losses_by_client(model, data, candidates, own, engine)
     excess = np.maximum(losses - np.diag(losses)[:, None], 0)  # [client, whose model]
@@ -68,6 +69,35 @@ def plus_plus_start(
         for centre in spread_out(cost, q, mix(seed, "kmeans++", block))
     ]
     return jax.tree.map(lambda a: a[np.array(centres)], own)
+
+
+def start_cost(
+    algorithm: Any, model: Model, data: ClientData, blocks: tuple[int, ...], seed: int
+) -> Cost:
+    """What the clients did whose models were drawn, or could have been."""
+    chosen, others = _clients_of(data, blocks, seed), 0
+    if algorithm.start == "kmeans++":
+        chosen = _candidates(algorithm, data, blocks, seed)
+        others = len(chosen)  # every candidate scores the models of all
+    size, one = data.sizes("train")[chosen], parameter_bytes(model)
+    cost = Cost.nothing(data.ids)
+    cost.down[chosen] = (1 + others) * one
+    cost.up[chosen] = one
+    cost.examples[chosen] = (algorithm.start_epochs + others) * size
+    cost.steps[chosen] = steps_of(size, algorithm.batch, algorithm.start_epochs)
+    return cost
+
+
+def _clients_of(data: ClientData, blocks: tuple[int, ...], seed: int) -> npt.NDArray[np.int64]:
+    drawn = [_draw(data, q, mix(seed, "start", block)) for block, q in enumerate(blocks)]
+    return np.unique(np.concatenate(drawn))
+
+
+def _candidates(
+    algorithm: Any, data: ClientData, blocks: tuple[int, ...], seed: int
+) -> npt.NDArray[np.int64]:
+    count = max(CANDIDATES * max(blocks), algorithm.cohort)
+    return _draw(data, min(count, int(data.seen.sum())), mix(seed, "candidates"))
 
 
 def _draw(data: ClientData, count: int, word: Any) -> npt.NDArray[np.int64]:

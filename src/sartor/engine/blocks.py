@@ -20,7 +20,7 @@ from sartor.data import ClientData
 from sartor.engine.engine import Engine, source
 from sartor.engine.lanes import LANES, each
 from sartor.engine.objectives import Objective
-from sartor.engine.programs import HELD, trainer, tried
+from sartor.engine.programs import HELD, personal, tried
 from sartor.engine.schedule import (
     Ints,
     Room,
@@ -257,11 +257,7 @@ def _runner(recipe: Recipe, engine: Engine, trial: bool) -> Any:
     objective = recipe.objective.in_precision(engine.precision)
 
     def run(central: Params, columns: Any, plan: Schedule, jobs: Tree) -> tuple[Tree, Tree]:
-        program = trainer(
-            lambda own, batch, job: objective.loss(own, central, batch, job),
-            recipe.optimizer,
-            lambda job: dict(objective.start(central, job)),
-        )
+        program = personal(objective, recipe.optimizer, central)
         if trial:
             program = tried(program, objective, central, columns)
         return each(program, plan, columns, jobs)

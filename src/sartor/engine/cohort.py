@@ -13,7 +13,7 @@ import optax
 
 from sartor.engine.lanes import LANES, Batch, Program, fold, take
 from sartor.engine.objectives import Leaves, Objective
-from sartor.engine.programs import Loss, single_step, trainer, tried
+from sartor.engine.programs import Loss, personal, single_step, trainer, tried
 from sartor.engine.schedule import Schedule
 from sartor.models import Model, Params
 from sartor.randomness import mix
@@ -181,7 +181,7 @@ class Cohort(NamedTuple):
         values: Tree,
     ) -> tuple[Leaves, jax.Array]:
         """Every client trains leaves of its own: [clients, ...]; and whether they are finite."""
-        program = self._personal(objective, optimizer, central)
+        program = personal(objective, optimizer, central)
 
         def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
             own, report = program.end(carry, job)
@@ -205,9 +205,7 @@ class Cohort(NamedTuple):
         """
         held = self.held["trial"]
         clients, folds, most = held.rows.shape
-        program = tried(
-            self._personal(objective, optimizer, central), objective, central, self.columns
-        )
+        program = tried(personal(objective, optimizer, central), objective, central, self.columns)
         each = folds * len(cover)
         jobs = jax.tree.map(lambda a: jnp.repeat(a, each, axis=0), values)
         jobs |= self._keys("trial", len(cover))
@@ -220,15 +218,6 @@ class Cohort(NamedTuple):
         losses = jnp.where(report["finite"].reshape(losses.shape) > 0, losses, jnp.inf)
         share = held.sizes / jnp.maximum(held.sizes.sum(axis=1, keepdims=True), 1)
         return jnp.where(share[:, :, None] > 0, losses * share[:, :, None], 0).sum(axis=1)
-
-    def _personal(
-        self, objective: Objective, optimizer: optax.GradientTransformation, central: Params
-    ) -> Program:
-        return trainer(
-            lambda own, batch, job: objective.loss(own, central, batch, job),
-            optimizer,
-            lambda job: dict(objective.start(central, job)),
-        )
 
     def _keys(self, name: str, copies: int) -> Tree:
         """The keys of a pass's jobs, and of what they draw at random to start from."""

@@ -30,6 +30,13 @@ class Objective(Protocol):
     def __hash__(self) -> int:
         """Compiled programs are found again by it."""
 
+    @property
+    def exact(self) -> bool:
+        """Whether the minimiser can be found at once, from a batch of all examples."""
+
+    def solve(self, central: Params, batch: Batch, job: Tree) -> Leaves:
+        """That minimiser."""
+
     def shapes(self) -> dict[str, Any]:
         """The leaves that a client has of its own, by name; each with ``shape`` and ``dtype``."""
 
@@ -60,6 +67,15 @@ class Own:
     model: Model
     trained: tuple[str, ...]
     from_scratch: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """It is trained by gradient steps."""
+        return False
+
+    def solve(self, central: Params, batch: Batch, job: Tree) -> Leaves:
+        """There is no such thing."""
+        raise NotImplementedError
 
     def shapes(self) -> dict[str, Any]:
         """The leaves that are trained."""

@@ -54,6 +54,31 @@ def trainer(
     return Program(begin, step, end)
 
 
+def personal(
+    objective: Objective, optimizer: optax.GradientTransformation, central: Params
+) -> Program:
+    """A job that trains a client's own leaves, or finds them at once where that is possible."""
+    if not objective.exact:
+        return trainer(
+            lambda own, batch, job: objective.loss(own, central, batch, job),
+            optimizer,
+            lambda job: dict(objective.start(central, job)),
+        )
+
+    def begin(job: Tree) -> Tree:
+        return dict(objective.start(central, job)), jnp.zeros(())
+
+    def step(carry: Tree, batch: Batch, job: Tree) -> Tree:
+        own = dict(objective.solve(central, batch, job))
+        return own, objective.loss(own, central, batch, job)
+
+    def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
+        own, value = carry
+        return own, {"loss": value, "finite": ~jnp.isnan(value)}
+
+    return Program(begin, step, end)
+
+
 def single_step(loss: Loss, rate: float, start: Callable[[Tree], Params]) -> Program:
     """A job that takes one gradient step, on all of its examples, batch by batch."""
 

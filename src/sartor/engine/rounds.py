@@ -166,6 +166,22 @@ def run_rounds(
             start = stop
 
 
+def visits(data: ClientData, seed: int, rounds: int, cohort: int) -> Ints:
+    """[clients of the data] in how many rounds of a run each takes part."""
+    seen = in_order(data)
+    counts = np.zeros(len(data), np.int64)
+    for begin in range(0, rounds, 4096):
+        some = sample_cohorts(seed, range(begin, min(begin + 4096, rounds)), len(seen), cohort)
+        counts[seen] += np.bincount(some.reshape(-1), minlength=len(seen))
+    return counts
+
+
+def in_order(data: ClientData) -> Ints:
+    """The seen clients by their hashes: so draws do not depend on their order in the data."""
+    seen = np.flatnonzero(data.seen)
+    return seen[np.argsort(data.hashes[seen], kind="stable")]
+
+
 class _Planner:
     """Makes the host's part of every chunk: cohorts, keys and schedules, all in one shape."""
 
@@ -174,9 +190,7 @@ class _Planner:
     ) -> None:
         self.algorithm, self.data, self.seed = algorithm, data, seed
         self.devices = len(engine.local_devices())
-        # In the order of their hashes, draws do not depend on the order of clients in the data.
-        seen = np.flatnonzero(data.seen)
-        self.seen = seen[np.argsort(data.hashes[seen], kind="stable")]
+        self.seen = in_order(data)
         self.hashes = data.hashes[self.seen]
         self.sizes = data.sizes("train")[self.seen]
         self.attributes = {
@@ -194,7 +208,7 @@ class _Planner:
         self.most_rounds = max(1, min(MOST_ROUNDS, algorithm.rounds, 2**26 // round_bytes))
         # Streamed data has to fit too: a chunk holds the examples of all its cohorts.
         if any(p.spec.held is not None for p in self.passes):
-            largest += clients * int((data.bounds[seen, 2] - data.bounds[seen, 1]).max())
+            largest += clients * int((data.bounds[self.seen, 2] - data.bounds[self.seen, 1]).max())
         streamed = source(engine, data, 0).columns is None
         if streamed:
             example = sum(c.nbytes // max(len(c), 1) for c in data.columns.values())

@@ -1,7 +1,7 @@
 """Hypothesis classes: init, log-probabilities (or a mean), loss. Any function of yours fits."""
 
 from sartor.models.adapters import from_equinox, from_flax, from_nnx
-from sartor.models.base import Model, Params, count_parameters, in_precision
+from sartor.models.base import Model, Params, count_parameters, in_precision, parameter_bytes
 from sartor.models.zoo import FACTORIES, categorical, cnn, linear, logistic, mlp
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "linear",
     "logistic",
     "mlp",
+    "parameter_bytes",
 ]

@@ -37,6 +37,10 @@ class Model:
             ``(1 - smoothing)·onehot + smoothing/classes``. The paper's "logit smoothing with
             weight 0.9" is ``smoothing=0.1``. Evaluation always reports the plain loss.
         training_loss: ``(prediction, y) -> loss [n]``, to replace cross entropy or squared error.
+        argmin: ``(x, y, mask, beside, lambda_) -> params``, for classes without useful gradients:
+            the exact minimiser of the plain loss of λ·h + (1−λ)·beside over the examples whose
+            mask is set, where ``beside`` are the log-probabilities [n, classes] of a model beside
+            it. Mapper calls it with λ = 1 where there is nothing beside.
         spec: name and arguments of the factory that made the model, so that saved models can be
             loaded without pickle; ``None`` for models of the user's own functions.
 
@@ -55,6 +59,7 @@ class Model:
     input_shape: tuple[int, ...] | None = None
     smoothing: float = 0.0
     training_loss: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    argmin: Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], Params] | None = None
     spec: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -133,6 +138,17 @@ def in_precision(model: Model, precision: Literal["f32", "bf16"]) -> Model:
         return model.apply(lower(params), lower(x), key).astype(jnp.float32)
 
     return dataclasses.replace(model, apply=apply)
+
+
+def parameter_bytes(model: Model) -> int:
+    """How many bytes a hypothesis of a class takes.
+
+    >>> from sartor.models import categorical
+    >>> parameter_bytes(categorical(symbols=50))
+    200
+    """
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    return sum(int(leaf.size) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
 def count_parameters(params: Params) -> int:

@@ -16,17 +16,18 @@ import optax
 
 from sartor.central import CentralModel
 from sartor.central.settings import check_numbers, check_seed, describe
+from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Engine, Optimizer, check, check_labels
 from sartor.engine.blocks import Block, Jobs, Mix, Recipe, everybody, train_each
 from sartor.engine.engine import model_identity
 from sartor.engine.objectives import Objective
 from sartor.engine.optimizers import Chosen, build
-from sartor.engine.schedule import Ints
+from sartor.engine.schedule import Ints, steps_of
 from sartor.engine.scoring import losses_by_client
 from sartor.errors import ConfigError, DivergedError, InterruptedRun
 from sartor.interrupts import Interrupts
-from sartor.models import Model
+from sartor.models import Model, parameter_bytes
 from sartor.personal.bank import Bank
 from sartor.personal.choosing import (
     Choice,
@@ -194,16 +195,20 @@ class Personal(abc.ABC):
                     raise InterruptedRun(f"{name} stopped after {what}")
 
             decided: dict[str, npt.NDArray[Any]] = {"cluster": setting.cluster}
+            cost = self.received(setting)
             if self.cover or self.guard:
-                decided |= self._decide(setting, recipe, mixing, progress)
+                chosen, spent = self._decide(setting, recipe, mixing, progress)
+                decided, cost = decided | chosen, cost + spent
             jobs = everybody(
                 data, setting.seed, setting.cluster,
                 until="validation" if "how" in decided and self.select != "train" else "train",
                 **{k: v.astype(np.float32) for k, v in decided.items() if k == "lambda"},
             )  # fmt: skip
+            jobs = self.shaped(jobs)
+            cost += job_cost(data, recipe, jobs, mixing)
             done = np.array([client in bank for client in data.ids])
             run = train_each(
-                data, recipe, self.shaped(jobs),
+                data, recipe, jobs,
                 central=start, done=done, engine=setting.engine, mix_rows=mixing,
             )  # fmt: skip
             with Bar(name, len(data), progress) as bar:
@@ -222,13 +227,20 @@ class Personal(abc.ABC):
         }
         return PersonalModels(
             recipe.objective, setting.central, bank, clients, describe(self),
-            data.label_names, setting.engine,
+            data.label_names, setting.engine, cost=cost,
         )  # fmt: skip
+
+    def received(self, setting: Setting) -> Cost:
+        """What clients receive before they train: the central hypotheses, if there are any."""
+        cost = Cost.nothing(setting.data.ids)
+        if setting.central is not None:
+            cost.down[:] = setting.central.q * parameter_bytes(setting.model)
+        return cost
 
     def _decide(
         self, setting: Setting, recipe: Recipe, mixing: Mix | None, progress: bool | None
-    ) -> dict[str, npt.NDArray[Any]]:
-        """What every client chooses: its λ, and whether it keeps the central model."""
+    ) -> tuple[dict[str, npt.NDArray[Any]], Cost]:
+        """What every client chooses, its λ and whether to keep the central model; and the cost."""
         data, name = setting.data, type(self).__name__
         cover = np.array(self.cover or (1.0,))
         trials = make_trials(data, self.select, self.folds, setting.seed)
@@ -253,7 +265,7 @@ class Personal(abc.ABC):
             decided["lambda"] = cover[choice.candidate]
         if self.guard:
             decided["kept"] = self._keeps(setting, choice)
-        return decided
+        return decided, job_cost(data, recipe, jobs, mixing)
 
     def _keeps(self, setting: Setting, choice: Choice) -> npt.NDArray[np.bool_]:
         """Whether each client does as well with the central model, on what was held out."""
@@ -302,6 +314,17 @@ class Personal(abc.ABC):
                 round=0,
                 clients=bad,
             )
+
+
+def job_cost(data: ClientData, recipe: Recipe, jobs: Jobs, mixing: Mix | None) -> Cost:
+    """What jobs ask of the clients they belong to."""
+    sizes = jobs.train.sizes
+    wide = (mixing.width(recipe.batch) if mixing else recipe.batch) // recipe.batch
+    touched = wide * recipe.epochs * sizes + (0 if jobs.held is None else jobs.held.sizes)
+    cost = Cost.nothing(data.ids)
+    np.add.at(cost.examples, jobs.client, touched)
+    np.add.at(cost.steps, jobs.client, steps_of(sizes, recipe.batch, recipe.epochs))
+    return cost
 
 
 def layer_names(model: Model, layers: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import jax
+import numpy as np
 
 from sartor.central import CentralModel
 from sartor.central.settings import check_choices, check_numbers
+from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Engine
 from sartor.engine.blocks import Recipe
@@ -128,6 +130,21 @@ class Dapper(Personal):
         mixing = Interpolation(sample, self.r, self.step)
         folder = None if directory is None else Path(directory)
         return self._fit(setting, folder, progress, mixing)
+
+    def received(self, setting: Setting) -> Cost:
+        """The central hypotheses, and r · m_k examples; where from, the ledger says too."""
+        cost = super().received(setting)
+        if self.source == "generated":
+            return cost  # clients make them from the model they have
+        example = sum(
+            c.dtype.itemsize * int(np.prod(c.shape[1:])) for c in setting.data.columns.values()
+        )
+        count = self.r * setting.data.sizes("train")
+        cost.down[:] += count * example
+        if self.source == "clients":
+            total = int(count.sum())
+            cost.left.update({"shared_examples": total, "shared_bytes": total * example})
+        return cost
 
     def _sample(self, setting: Setting, public: Any, sampler: Any) -> Sample:
         if (public is not None) != (self.source == "public"):

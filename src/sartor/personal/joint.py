@@ -77,6 +77,7 @@ class Joint(Central):
     def passes(self, data: ClientData, seed: int) -> dict[str, Pass]:
         """Trials of every λ, local training with the one chosen, and the central model's step."""
         mapper = self.mapper
+        epochs, batch = mapper.steps(data)
         trials = make_trials(data, mapper.select, mapper.folds, seed)
         folds = int(trials.fold.max()) + 1 if len(trials.fold) else 1
         tables = np.zeros((4, len(data), folds), np.int64)
@@ -90,8 +91,8 @@ class Joint(Central):
         train = Spans(np.repeat(first, len(cover), axis=1), wide, trials.train.pool)
         held = Spans(held_first, held_sizes, trials.held.pool)
         return {
-            "trial": Pass(mapper.epochs, mapper.batch, jobs, len(cover), train, held),
-            "personalize": Pass(mapper.epochs, mapper.batch),
+            "trial": Pass(epochs, batch, jobs, len(cover), train, held),
+            "personalize": Pass(epochs, batch),
             "train": Pass(self.epochs, self.batch),
         }
 

@@ -22,7 +22,7 @@ from sartor.central import CentralModel
 from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
 from sartor.engine import Engine
-from sartor.engine.blocks import Jobs
+from sartor.engine.blocks import Jobs, Recipe
 from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.personal.base import Personal, Setting
@@ -95,6 +95,17 @@ class Mapper(Personal):
             )
         return Mixture(model, local, self.joint)
 
+    def steps(self, data: ClientData) -> tuple[int, int]:
+        """Epochs and batch of local training; one step on everything if it is exact."""
+        if self.local is not None and self.local.argmin is not None:
+            return 1, int((data.bounds[:, 2] - data.bounds[:, 0]).max())
+        return self.epochs, self.batch
+
+    def recipe(self, setting: Setting) -> Recipe:
+        """How a local model is trained."""
+        epochs, batch = self.steps(setting.data)
+        return super().recipe(setting)._replace(epochs=epochs, batch=batch)
+
     def shaped(self, jobs: Jobs) -> Jobs:
         """With λ = 0 there is nothing to train."""
         sizes = np.where(jobs.values["lambda"] > 0, jobs.train.sizes, 0)
@@ -134,6 +145,9 @@ class Mapper(Personal):
             )  # fmt: skip
             setting = setting._replace(central=trained)
         personal = dataclasses.replace(self._fit(setting, folder, progress), baseline=given)
+        if setting.central is not given and setting.central and setting.central.cost:
+            assert personal.cost is not None
+            personal = dataclasses.replace(personal, cost=personal.cost + setting.central.cost)
         if folder is not None:
             (folder / JOINT).unlink(missing_ok=True)
         return personal

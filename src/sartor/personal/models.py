@@ -20,6 +20,7 @@ from sartor.central.model import (
     make_scores,
     scored_clients,
 )
+from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.encoding import text_of
 from sartor.engine import Engine, check, check_labels
@@ -54,6 +55,8 @@ class PersonalModels:
         label_names: the word of each class, if labels were words.
         engine: how they are run when evaluated.
         baseline: the central model that was given, where the algorithm has trained it further.
+        cost: what personalizing asked of every client, without the central model's training; not
+            known of models from a file.
     """
 
     objective: Objective
@@ -64,6 +67,7 @@ class PersonalModels:
     label_names: tuple[str, ...] | None = None
     engine: Engine = dataclasses.field(default_factory=Engine)
     baseline: CentralModel | None = None
+    cost: Cost | None = None
 
     @property
     def model(self) -> Model:

@@ -77,6 +77,19 @@ class Mixture:
             said = self._mix(job["lambda"], said, self._central(central, batch.x, job))
         return batch.mean(self.model.loss_of(said, batch.y))
 
+    @property
+    def exact(self) -> bool:
+        """Whether the local class knows its minimiser."""
+        return self.local.argmin is not None
+
+    def solve(self, central: Params, batch: Batch, job: Tree) -> Leaves:
+        """The local model that minimises the loss of the mixture, or its own."""
+        assert self.local.argmin is not None
+        beside = self._central(central, batch.x, job)
+        beside = jnp.broadcast_to(beside, (*batch.y.shape, beside.shape[-1]))
+        lambda_ = job["lambda"] if self.joint else jnp.ones(())
+        return flatten(self.local.argmin(batch.x, batch.y, batch.mask, beside, lambda_))
+
     def predict(self, own: Leaves, central: Params, x: Any, job: Tree) -> jax.Array:
         """The mixture."""
         said = self.local.apply(unflatten(self._shape(), own), x, None)

@@ -1,0 +1,68 @@
+"""The cost ledger: what an algorithm asks of every client, in bytes, examples and steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cost:
+    """What was asked of every client, and what left it.
+
+    Attributes:
+        client: the clients.
+        down: [clients] bytes that each received: models, and other clients' examples.
+        up: [clients] bytes that each sent: updates of models.
+        examples: [clients] examples that each touched, in gradients and in losses, as often as it
+            did; those of others among them.
+        steps: [clients] gradient steps that each took.
+        left: what else left the clients, by name, over all of them: examples and their bytes.
+
+    >>> one = Cost.nothing(("a", "b"))
+    >>> (one + one).total()
+    {'down': 0, 'up': 0, 'examples': 0, 'steps': 0}
+    """
+
+    client: tuple[str, ...]
+    down: Counts
+    up: Counts
+    examples: Counts
+    steps: Counts
+    left: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def nothing(cls, clients: tuple[str, ...]) -> Cost:
+        """No cost."""
+        return cls(clients, *np.zeros((4, len(clients)), np.int64))
+
+    def __add__(self, other: Cost) -> Cost:
+        if self.client != other.client:
+            raise ValueError("costs of different clients cannot be added")
+        left = dict(self.left)
+        for name, amount in other.left.items():
+            left[name] = left.get(name, 0) + amount
+        return Cost(
+            self.client,
+            self.down + other.down,
+            self.up + other.up,
+            self.examples + other.examples,
+            self.steps + other.steps,
+            left,
+        )
+
+    def total(self) -> dict[str, int]:
+        """Sums over all clients."""
+        columns = ("down", "up", "examples", "steps")
+        sums = {name: int(getattr(self, name).sum()) for name in columns}
+        return {**sums, **self.left}
+
+    def table(self) -> dict[str, Any]:
+        """Columns by name, one row for each client."""
+        columns = ("client", "down", "up", "examples", "steps")
+        return {name: getattr(self, name) for name in columns}
