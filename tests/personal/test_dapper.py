@@ -340,3 +340,110 @@ def test_clusters_draw_from_their_own(data):
         assert data.seen[owners].all()
     personal = Dapper(mixture="cluster", cover=(0.0, 1.0), folds=2).fit(central, data)
     assert personal.cluster == dict(zip(data.ids, cluster.tolist(), strict=True))
+
+
+def regression(clients=5, seed=0):
+    draw = np.random.default_rng(seed)
+    rows = {}
+    for k in range(clients):
+        x = draw.standard_normal((20 + 7 * k, 3))
+        y = x @ draw.standard_normal(3) + 0.2 * draw.standard_normal(len(x)) + k
+        rows[f"c{k}"] = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
+    return sartor.data.from_dict(rows).split(validation=0.2, test=0.2, seed=0)
+
+
+def test_statistics_equal_pooled_least_squares_and_add_up():
+    from sartor.engine.schedule import Spans
+    from sartor.personal.statistics import mean_loss, minimiser, statistics_of
+
+    data = regression()
+    spans = Spans(data.bounds[:, 0], data.sizes("train"))
+    own = statistics_of(data, spans)
+    rows = np.concatenate([data.part(k) for k in range(len(data))])
+    z = np.concatenate([data.columns["x"][rows], np.ones((len(rows), 1))], axis=1).astype(float)
+    y = data.columns["y"][rows].astype(float)
+    pooled = own.sums(np.zeros(len(data), int), 1)
+    np.testing.assert_allclose(pooled.moment[0], z.T @ z, rtol=1e-12)
+    np.testing.assert_allclose(pooled.cross[0][:, 0], z.T @ y, rtol=1e-12)
+    solution = minimiser(pooled, pooled, np.ones(1))[0, :, 0]
+    expected = np.linalg.lstsq(z, y, rcond=None)[0]
+    np.testing.assert_allclose(solution, expected, atol=1e-10)
+    error = mean_loss(pooled, solution[None, :, None])
+    np.testing.assert_allclose(error, ((z @ solution - y) ** 2).mean(), atol=1e-10)
+
+
+def test_statistics_give_every_client_the_minimiser_of_its_mixture():
+    data = regression()
+    model = sartor.models.linear(features=3)
+    central = sartor.FedAvg(rounds=5, cohort=5).fit(model, data)
+    algorithm = Dapper(source="statistics", cover=(0.0, 0.3, 1.0))
+    personal = algorithm.fit(central, data)
+    rows = np.concatenate([data.part(k) for k in np.flatnonzero(data.seen)])
+
+    def moments(rows):
+        z = np.concatenate([data.columns["x"][rows], np.ones((len(rows), 1))], axis=1).astype(float)
+        return z.T @ z / len(rows), z.T @ data.columns["y"][rows] / len(rows)
+
+    for k, client in enumerate(data.ids):
+        lambda_ = personal.lambda_[client]
+        mine = np.concatenate([data.part(k), data.part(k, "validation")])
+        (a, b), (c, d) = moments(mine), moments(rows)
+        expected = np.linalg.solve(lambda_ * a + (1 - lambda_) * c, lambda_ * b + (1 - lambda_) * d)
+        params = personal.params(client)["dense_1"]
+        np.testing.assert_allclose(params["w"][:, 0], expected[:3], atol=1e-5)
+        np.testing.assert_allclose(params["b"][0], expected[3], atol=1e-5)
+    assert personal.cost.left == {"statistics": 5 * (4 * 5 // 2 + 4 + 2)}
+    assert {d["lambda"] for d in personal.clients.values()} & {1.0, 0.3}
+    with pytest.raises(ConfigError, match="solves linear regression"):
+        Dapper(source="statistics").fit(sartor.FedAvg(rounds=1).fit(MODEL, clients()), clients())
+
+
+def test_the_theorem_holds_on_a_strongly_convex_problem():
+    """E[λ·L_k(h_A) + (1−λ)·L_Ĉ(h_A)] exceeds the minimum by at most ε_λ, over many draws."""
+    from sartor.personal.objectives import Theory
+
+    model = sartor.models.Model(
+        init=lambda key: {"h": jnp.zeros(2)},
+        apply=lambda params, x, key: jnp.broadcast_to(params["h"], (x.shape[0], 2)),
+        kind="regression",
+        training_loss=lambda h, y: 0.5 * jnp.square(h - y).sum(axis=-1),  # μ = 1
+    )
+    draw = np.random.default_rng(0)
+    radius = 0.25
+    means = radius * draw.uniform(-1, 1, (6, 2)) / np.sqrt(2)
+    rows = {}
+    for k, mean in enumerate(means):
+        y = (mean + 0.05 * draw.standard_normal((8, 2))).astype(np.float32)
+        rows[f"c{k}"] = {"x": np.zeros((8, 1), np.float32), "y": y}
+    data = sartor.data.from_dict(rows)
+    everybody = data.columns["y"]
+    # h_c minimises the loss on Ĉ, as the theorem has it, and all examples are within 0.5 of it.
+    central = sartor.FedAvg(rounds=60, cohort=6, batch=8, learning_rate=0.5, server_momentum=0.0)
+    central = central.fit(model, data)
+    np.testing.assert_allclose(central.params["h"], everybody.mean(axis=0), atol=1e-4)
+    theory = Theory(mu=1.0, G=0.75, R=0.5)
+
+    def objective(h, k, lambda_):
+        mine = 0.5 * ((h - rows[f"c{k}"]["y"]) ** 2).sum(axis=1).mean()
+        return lambda_ * mine + (1 - lambda_) * 0.5 * ((h - everybody) ** 2).sum(axis=1).mean()
+
+    for lambda_ in (0.2, 0.6, 0.9):
+        excess = np.zeros((20, 6))
+        for seed in range(20):
+            algorithm = Dapper(theory=theory, cover=(lambda_,), select="train")
+            assert algorithm.r == 9
+            personal = algorithm.fit(central, data, seed=seed)
+            for k, client in enumerate(data.ids):
+                h = personal.params(client)["h"]
+                best = lambda_ * rows[client]["y"].mean(axis=0) + (1 - lambda_) * everybody.mean(
+                    axis=0
+                )
+                excess[seed, k] = objective(h, k, lambda_) - objective(best, k, lambda_)
+        epsilon = np.sqrt(lambda_**2 / 8 + (1 - lambda_) ** 2 / len(everybody))
+        assert (excess >= -1e-6).all()
+        assert (excess.mean(axis=0) <= epsilon).all()
+        assert excess.mean() > 1e-6  # not trivially at the minimum
+    with pytest.raises(ConfigError, match="one pass of SGD"):
+        Dapper(theory=theory, step="weight")
+    with pytest.raises(ConfigError, match="must be positive"):
+        Theory(mu=0, G=1, R=1)

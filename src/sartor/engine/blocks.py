@@ -79,9 +79,9 @@ class Block(NamedTuple):
 
     jobs: Ints
     params: Stack
-    loss: npt.NDArray[np.float32]
+    loss: npt.NDArray[Any]
     finite: npt.NDArray[np.bool_]
-    held_loss: npt.NDArray[np.float32] | None
+    held_loss: npt.NDArray[Any] | None
 
 
 class Mix(Protocol):

@@ -7,8 +7,10 @@ import functools
 import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from sartor.errors import ConfigError
@@ -60,6 +62,37 @@ class Optimizer:
             return factory(**dict(self.options))
         except TypeError as error:
             raise ConfigError(f"optimizer {self.name!r}: {error}") from error
+
+
+class Averaged(NamedTuple):
+    """The memory of :func:`averaged_sgd`: a job that ends with it hands in the average."""
+
+    centre: Any
+    average: Any
+    steps: jax.Array
+
+
+@functools.lru_cache(maxsize=32)
+def averaged_sgd(radius: float) -> optax.GradientTransformation:
+    """Gradient steps of size 1, projected on a ball around the start; the result is their average.
+
+    Step sizes are the loss's business here: where they differ from client to client, it is scaled.
+    """
+
+    def init(params: Any) -> Averaged:
+        return Averaged(params, params, jnp.zeros(()))
+
+    def update(gradient: Any, memory: Averaged, params: Any) -> tuple[Any, Averaged]:
+        steps = memory.steps + 1
+        average = jax.tree.map(lambda a, p: a + (p - a) / steps, memory.average, params)
+        away = jax.tree.map(lambda p, g, c: p - g - c, params, gradient, memory.centre)
+        scale = jnp.minimum(1.0, radius / jnp.maximum(optax.global_norm(away), 1e-30))
+        updates = jax.tree.map(
+            lambda a, c, p: (c + scale * a - p).astype(p.dtype), away, memory.centre, params
+        )
+        return updates, Averaged(memory.centre, average, steps)
+
+    return optax.GradientTransformation(init, update)
 
 
 Chosen: TypeAlias = Optimizer | optax.GradientTransformation | None

@@ -10,6 +10,7 @@ import optax
 
 from sartor.engine.lanes import Batch, Program, take
 from sartor.engine.objectives import Objective
+from sartor.engine.optimizers import Averaged
 from sartor.models import Params
 from sartor.trees import Tree
 
@@ -48,7 +49,9 @@ def trainer(
         return params, memory, total + value * count, seen + count
 
     def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
-        params, _, total, seen = carry
+        params, memory, total, seen = carry
+        if isinstance(memory, Averaged):
+            params = memory.average
         return params, _report(params, total, seen)
 
     return Program(begin, step, end)

@@ -220,13 +220,8 @@ class Personal(abc.ABC):
                     bar.update(len(bank), f"loss {block.loss.mean():.4f}")
                     if len(bank) < len(data):
                         stop(f"{len(bank)} of {len(data)} clients")
-        columns = {key: values.tolist() for key, values in decided.items()}
-        clients = {
-            client: {key: values[k] for key, values in columns.items()}
-            for k, client in enumerate(data.ids)
-        }
         return PersonalModels(
-            recipe.objective, setting.central, bank, clients, describe(self),
+            recipe.objective, setting.central, bank, by_client(data, decided), describe(self),
             data.label_names, setting.engine, cost=cost,
         )  # fmt: skip
 
@@ -314,6 +309,15 @@ class Personal(abc.ABC):
                 round=0,
                 clients=bad,
             )
+
+
+def by_client(data: ClientData, decided: dict[str, npt.NDArray[Any]]) -> dict[str, dict[str, Any]]:
+    """What was decided, client by client."""
+    columns = {key: values.tolist() for key, values in decided.items()}
+    return {
+        client: {key: values[k] for key, values in columns.items()}
+        for k, client in enumerate(data.ids)
+    }
 
 
 def job_cost(data: ClientData, recipe: Recipe, jobs: Jobs, mixing: Mix | None) -> Cost:

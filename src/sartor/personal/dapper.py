@@ -18,23 +18,27 @@ import jax
 import numpy as np
 
 from sartor.central import CentralModel
-from sartor.central.settings import check_choices, check_numbers
+from sartor.central.settings import check_choices, check_numbers, describe
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Engine
-from sartor.engine.blocks import Recipe
+from sartor.engine.blocks import Block, Recipe
 from sartor.engine.objectives import Own
+from sartor.engine.optimizers import averaged_sgd
+from sartor.engine.schedule import Spans
 from sartor.errors import ConfigError
 from sartor.models import Model
-from sartor.personal.base import Personal, Setting, layer_names
-from sartor.personal.choosing import Select
+from sartor.personal.bank import Bank
+from sartor.personal.base import Personal, Setting, by_client, layer_names
+from sartor.personal.choosing import Select, choose, make_trials, trial_jobs, warn_of_fallbacks
 from sartor.personal.cover import COVER, as_cover
 from sartor.personal.models import PersonalModels
-from sartor.personal.objectives import Weighted
+from sartor.personal.objectives import Guaranteed, Theory, Weighted
 from sartor.personal.sources import Interpolation, Sample, clients_sample, generated, public_sample
+from sartor.personal.statistics import Statistics, as_leaves, mean_loss, minimiser, statistics_of
 
 Step = Literal["sample", "weight"]
-Source = Literal["clients", "generated", "public"]
+Source = Literal["clients", "statistics", "generated", "public"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +66,13 @@ class Dapper(Personal):
         mixture: Ĉ: the examples of ``"all"`` seen clients, or of those in the client's
             ``"cluster"``.
         source: where Ĉ' comes from: ``"clients"`` sends examples of clients to others;
+            ``"statistics"`` sends second moments instead, from which linear regression is solved
+            exactly, for all of Ĉ and without any steps;
             ``"generated"`` draws them from the central model (densities) or a ``sampler`` given to
             ``fit``; ``"public"`` takes data given to ``fit`` as ``public``.
+
+        theory: run as the theorem has it: its r and step size (instead of ``r`` and
+            ``learning_rate``), single examples, projection, and the average of all iterates.
 
     >>> Dapper(cover=(0.0, 0.5, 1.0)).r
     5
@@ -77,9 +86,18 @@ class Dapper(Personal):
     step: Step = "sample"
     mixture: Literal["all", "cluster"] = "all"
     source: Source = "clients"
+    theory: Theory | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.theory is not None:
+            if self.step != "sample" or self.optimizer is not None or self.epochs != 1:
+                raise ConfigError(
+                    "Dapper: the theorem is about one pass of SGD with step='sample'; leave out "
+                    "step, optimizer and epochs"
+                )
+            object.__setattr__(self, "r", self.theory.r)
+            object.__setattr__(self, "batch", 1)
         check_numbers(self, at_least_one=("r",))
         object.__setattr__(self, "cover", as_cover("Dapper", self.cover))
         check_choices(
@@ -93,12 +111,17 @@ class Dapper(Personal):
     def objective(self, model: Model) -> Own:
         """The loss on mixed batches, or the weighted loss of their two halves."""
         names = layer_names(model, None)
+        if self.theory is not None:
+            return Guaranteed(model, names, theory=self.theory, r=self.r)
         return Own(model, names) if self.step == "sample" else Weighted(model, names, r=self.r)
 
     def recipe(self, setting: Setting) -> Recipe:
         """With source sampling, a pass over r · m_k slots is r epochs over the client's data."""
         passes = self.epochs * (self.r if self.step == "sample" else 1)
-        return super().recipe(setting)._replace(epochs=passes)
+        recipe = super().recipe(setting)._replace(epochs=passes)
+        if self.theory is not None:
+            recipe = recipe._replace(optimizer=averaged_sgd(self.theory.R / 2))
+        return recipe
 
     def fit(
         self,
@@ -126,10 +149,67 @@ class Dapper(Personal):
                 examples; not needed for density models, which are sampled themselves.
         """
         setting = self._setting(central, data, seed, engine)
+        folder = None if directory is None else Path(directory)
+        if self.source == "statistics":
+            return self._solve(setting, folder)
         sample = self._sample(setting, public, sampler)
         mixing = Interpolation(sample, self.r, self.step)
-        folder = None if directory is None else Path(directory)
         return self._fit(setting, folder, progress, mixing)
+
+    def _solve(self, setting: Setting, folder: Path | None) -> PersonalModels:
+        """Every client's minimiser from statistics, for each λ; and the best λ."""
+        data, spec = setting.data, setting.model.spec or {}
+        if spec.get("name") != "linear":
+            raise ConfigError(
+                "Dapper: source='statistics' solves linear regression, sartor.models.linear; use "
+                "another source for this model"
+            )
+        own = statistics_of(data, Spans(data.bounds[:, 0], data.sizes("train")))
+        pooled = self._pooled(setting, own)  # of Ĉ, for every client
+        trials = make_trials(data, self.select, self.folds, setting.seed)
+        warn_of_fallbacks("Dapper", self.select, trials.how)
+        cover = np.array(self.cover)
+        jobs = trial_jobs(data, trials, setting.seed, setting.cluster, cover)
+        tried = minimiser(
+            statistics_of(data, jobs.train),
+            pooled.take(jobs.client),
+            np.tile(cover, len(trials.client)),
+        )
+        losses = mean_loss(statistics_of(data, jobs.held or jobs.train), tried)
+        block = Block(np.arange(jobs.number), {}, losses, np.isfinite(losses), losses)
+        choice = choose(data, trials, len(cover), iter([block]), lambda _: None)
+        lambda_ = cover[choice.candidate]
+        end = data.bounds[:, 1 if self.select == "train" else 2]
+        everything = Spans(data.bounds[:, 0], end - data.bounds[:, 0])
+        final = minimiser(statistics_of(data, everything), pooled, lambda_)
+        decided = {"cluster": setting.cluster, "how": choice.how, "lambda": lambda_}
+        if self.guard:
+            decided["kept"] = self._keeps(setting, choice)
+        made = Block(np.arange(len(data)), as_leaves(final), lambda_, lambda_ >= 0, None)
+        params = self._guarded(setting, decided, made)
+        objective = self.objective(setting.model)
+        bank = Bank(objective.shapes(), folder, self._identity(setting), expected=len(data))
+        if not len(bank):
+            bank.add(data.ids, params)
+        cost = super().received(setting)
+        cost.up[data.seen] += 8 * own.numbers()
+        cost.down[:] += 8 * own.numbers()
+        cost.examples[:] += everything.sizes
+        cost.left["statistics"] = own.numbers() * int(data.seen.sum())
+        return PersonalModels(
+            objective, setting.central, bank, by_client(data, decided), describe(self),
+            data.label_names, setting.engine, cost=cost,
+        )  # fmt: skip
+
+    def _pooled(self, setting: Setting, own: Statistics) -> Statistics:
+        """The statistics of Ĉ for every client: of all seen clients, or of its cluster's."""
+        seen = np.flatnonzero(setting.data.seen)
+        everybody = np.zeros(len(setting.data), np.int64)
+        group = setting.cluster if self.mixture == "cluster" else everybody
+        sums = own.take(seen).sums(group[seen], int(group.max()) + 1)
+        if not sums.examples[group].all():  # a cluster of unseen clients only
+            group, sums = everybody, own.take(seen).sums(everybody[seen], 1)
+        return sums.take(group)
 
     def received(self, setting: Setting) -> Cost:
         """The central hypotheses, and r · m_k examples; where from, the ledger says too."""

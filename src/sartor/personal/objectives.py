@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal
 
 import jax
@@ -40,6 +41,61 @@ class Weighted(Own):
         mine = jnp.where(here, losses[:count], 0).sum() / jnp.maximum(here.sum(), 1)
         others = jnp.where(there, losses[count:], 0).sum() / jnp.maximum(there.sum(), 1)
         return job["lambda"] * mine + (1 - job["lambda"]) * others
+
+
+@dataclasses.dataclass(frozen=True)
+class Guaranteed(Own):
+    """The loss scaled by the step size of the paper's theorem, which depends on λ and m_k.
+
+    Attributes:
+        model: the hypothesis class.
+        trained: names of the leaves that the client has of its own.
+        from_scratch: start at random and not from the central hypothesis.
+        theory: the constants of the problem.
+        r: steps for each example of the client.
+    """
+
+    theory: Theory | None = None
+    r: int = 1
+
+    def loss(self, own: Leaves, central: Params, batch: Batch, job: Tree) -> jax.Array:
+        """η(λ, m_k) · the loss of a batch."""
+        assert self.theory is not None
+        rate = self.theory.step_size(job["lambda"], self.r * job["size"])
+        return rate * super().loss(own, central, batch, job)
+
+
+@dataclasses.dataclass(frozen=True)
+class Theory:
+    """What the theorem on Dapper asks to be known of the problem (section 5).
+
+    Attributes:
+        mu: μ, the loss is μ-strongly convex in the parameters.
+        G: gradients of the loss have at most this norm.
+        R: the diameter of the hypotheses that are considered: a ball around the central model.
+    """
+
+    mu: float
+    G: float
+    R: float
+
+    def __post_init__(self) -> None:
+        if not min(self.mu, self.G, self.R) > 0:
+            raise ConfigError(f"Theory: mu, G and R must be positive (got {self})")
+
+    @property
+    def r(self) -> int:
+        """R ≥ G²·(4G/μ + 2R)², steps for each example of the client.
+
+        >>> Theory(mu=1.0, G=0.75, R=0.5).r
+        9
+        """
+        return math.ceil(self.G**2 * (4 * self.G / self.mu + 2 * self.R) ** 2 - 1e-9)
+
+    def step_size(self, lambda_: Any, steps: Any) -> jax.Array:
+        """η = min(2Gλ / (μ(1−λ)), R) / (G·√T), for T = r·m_k steps."""
+        distance = 2 * self.G * lambda_ / (self.mu * jnp.maximum(1 - lambda_, 1e-12))
+        return jnp.minimum(distance, self.R) / (self.G * jnp.sqrt(steps))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,107 @@
+"""Dapper from sufficient statistics: linear regression without any example leaving a client.
+
+For squared loss all that is needed of Ĉ is its matrix of second moments (appendix "Practical
+considerations"). Clients send theirs, the sums are sent back, and the minimiser of
+λ·L_k + (1−λ)·L_Ĉ solves a linear system.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sartor.data import ClientData
+from sartor.engine.schedule import Ints, Spans, ragged
+
+Floats = npt.NDArray[np.float64]
+
+CHUNK = 2**22
+"""About how many products are held at a time."""
+
+
+class Statistics(NamedTuple):
+    """Second moments of examples z = (x, 1) with targets y: sums, so they add up over clients.
+
+    Attributes:
+        moment: [..., d + 1, d + 1] the sum of z zᵀ.
+        cross: [..., d + 1, outputs] the sum of z yᵀ.
+        square: [...] the sum of ‖y‖².
+        examples: [...] the number of examples.
+    """
+
+    moment: Floats
+    cross: Floats
+    square: Floats
+    examples: Floats
+
+    def take(self, which: Ints) -> Statistics:
+        """Those of some clients."""
+        return Statistics(*(a[which] for a in self))
+
+    def sums(self, group: Ints, groups: int) -> Statistics:
+        """Sums over clients, by group."""
+        out = Statistics(*(np.zeros((groups, *a.shape[1:])) for a in self))
+        for total, part in zip(out, self, strict=True):
+            np.add.at(total, group, part)
+        return out
+
+    def numbers(self) -> int:
+        """How many different numbers one client's statistics are."""
+        d, outputs = self.cross.shape[-2:]
+        return d * (d + 1) // 2 + d * outputs + 2
+
+
+def statistics_of(data: ClientData, spans: Spans) -> Statistics:
+    """The statistics of every stretch of examples."""
+    width = int(np.prod(data.columns["x"].shape[1:])) + 1
+    outputs = int(np.prod(data.columns["y"].shape[1:]))
+    jobs = len(spans.sizes)
+    out = Statistics(
+        np.zeros((jobs, width, width)),
+        np.zeros((jobs, width, outputs)),
+        np.zeros(jobs),
+        spans.sizes.astype(np.float64),
+    )
+    group = np.cumsum(spans.sizes) * width * width // CHUNK
+    for number in np.unique(group):
+        some = np.flatnonzero(group == number)
+        some = some[spans.sizes[some] > 0]
+        owner, place = ragged(spans.sizes[some])
+        rows = data.rows[spans.at(spans.first[some][owner] + place)]
+        x = np.asarray(data.columns["x"][rows], np.float64).reshape(len(rows), -1)
+        z = np.concatenate([x, np.ones((len(rows), 1))], axis=1)
+        y = np.asarray(data.columns["y"][rows], np.float64).reshape(len(rows), -1)
+        starts = np.cumsum(spans.sizes[some]) - spans.sizes[some]
+        out.moment[some] = np.add.reduceat(z[:, :, None] * z[:, None, :], starts, axis=0)
+        out.cross[some] = np.add.reduceat(z[:, :, None] * y[:, None, :], starts, axis=0)
+        out.square[some] = np.add.reduceat((y**2).sum(axis=1), starts)
+    return out
+
+
+def minimiser(mine: Statistics, others: Statistics, lambda_: Floats) -> Floats:
+    """What minimises λ·(mean loss on mine) + (1−λ)·(mean loss on others): [..., d + 1, outputs].
+
+    Where several do, the smallest of them.
+    """
+    weights = [
+        (share / np.maximum(s.examples, 1))[..., None, None]
+        for share, s in ((lambda_, mine), (1 - lambda_, others))
+    ]
+    left = weights[0] * mine.moment + weights[1] * others.moment
+    right = weights[0] * mine.cross + weights[1] * others.cross
+    return np.asarray(np.linalg.pinv(left, rcond=1e-12, hermitian=True) @ right)
+
+
+def mean_loss(statistics: Statistics, solution: Floats) -> Floats:
+    """The mean squared error of solutions on the examples behind the statistics."""
+    fit = (solution * (statistics.moment @ solution)).sum(axis=(-2, -1))
+    error = statistics.square - 2 * (solution * statistics.cross).sum(axis=(-2, -1)) + fit
+    return np.asarray(np.maximum(error, 0) / np.maximum(statistics.examples, 1))
+
+
+def as_leaves(solution: Floats) -> dict[str, npt.NDArray[Any]]:
+    """Solutions as parameters of the ready linear model."""
+    stack = solution.astype(np.float32)
+    return {"dense_1/b": stack[..., -1, :], "dense_1/w": stack[..., :-1, :]}
