@@ -215,3 +215,21 @@ def test_bad_settings(settings, message):
         Mapper(**settings)
     with pytest.raises(ConfigError, match="starts from a central model"):
         Mapper(rounds=0).fit(MODEL, clients())
+
+
+def test_kept_local_models_go_on_where_they_were(data, central):
+    """λ = 1 alone: h_c stays, and every visit is one more stretch of training for the client."""
+    common = {"cover": (1.0,), "cohort": 10, "epochs": 1, "batch": 1000, "learning_rate": 0.1}
+    kept = Mapper(rounds=3, keep_local=True, select="train", **common).fit(central, data, seed=0)
+    anew = Mapper(rounds=3, select="train", **common).fit(central, data, seed=0)
+    for k, client in enumerate(data.ids):
+        visits = 3 if data.seen[k] else 0  # and the final rerun
+        x = data.columns["x"][:10]
+        for personal, epochs in ((kept, visits + 1), (anew, 1)):
+            finetune = sartor.Finetune(epochs=epochs, batch=1000, learning_rate=0.1)
+            alone = finetune.fit(central, data.select([client]), seed=0)
+            np.testing.assert_allclose(
+                personal.predict_proba(client, x), alone.predict_proba(client, x), atol=1e-5
+            )
+    with pytest.raises(ConfigError, match="more than a quarter"):
+        Mapper(keep_local=True).fit(central, data, engine=sartor.Engine(memory=2000, lanes=1))

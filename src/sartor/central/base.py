@@ -115,7 +115,7 @@ class Central(abc.ABC):
         """Where a run begins, if finding that takes work; a run that is resumed skips it."""
         return state
 
-    def finish(self, trained: CentralModel, data: ClientData) -> CentralModel:
+    def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
         """What is left to do after the last round."""
         return trained
 
@@ -199,7 +199,7 @@ class Central(abc.ABC):
             model, hypotheses, describe(self), history, data.label_names,
             engine=engine, cost=self.cost(model, data, seed),
         )  # fmt: skip
-        return self.finish(trained, data)
+        return self.finish(trained, data, state)
 
     def _identity(
         self,

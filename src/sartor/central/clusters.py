@@ -128,7 +128,7 @@ class Clusters(FedAvg):
         metrics = {"loss": trained.loss, "finite": trained.finite, "share": share}
         return self.upload(cohort, trained), metrics
 
-    def finish(self, trained: CentralModel, data: ClientData) -> CentralModel:
+    def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
         """Remember how clients are assigned."""
         return dataclasses.replace(trained, blocks=(self.q,), rule=self.rule(data))
 

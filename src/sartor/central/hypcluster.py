@@ -192,7 +192,7 @@ class HypCluster(FedAvg):
         """The server steps every hypothesis that somebody has trained."""
         return super().server(state, upload)._replace(round=state.round + 1)
 
-    def finish(self, trained: CentralModel, data: ClientData) -> CentralModel:
+    def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
         """Compute f^{T+1}, keep the best restart of every q, and warn if clusters are empty."""
         seen = np.flatnonzero(data.seen)
         if max(self.blocks) == 1:

@@ -125,7 +125,12 @@ def everybody(
     end = data.bounds[:, 1 if until == "train" else 2]
     train = Spans(data.bounds[:, 0], end - data.bounds[:, 0])
     words = mix(seed, "personal", data.hashes)
-    values = {"cluster": cluster.astype(np.int32), "size": train.sizes.astype(np.float32), **values}
+    values = {
+        "cluster": cluster.astype(np.int32),
+        "place": np.arange(len(data), dtype=np.int32),
+        "size": train.sizes.astype(np.float32),
+        **values,
+    }
     return Jobs(np.arange(len(data)), train, words, values)
 
 

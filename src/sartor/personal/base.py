@@ -120,6 +120,10 @@ class Personal(abc.ABC):
         """The jobs as this algorithm wants them."""
         return jobs
 
+    def beside(self, setting: Setting) -> Any:
+        """What clients have beside their own leaves: the central hypotheses, if there are any."""
+        return setting.central.hypotheses if setting.central else None
+
     def check(self, setting: Setting) -> None:
         """Refuse what cannot work, before any work starts."""
         if setting.central is None:
@@ -184,7 +188,6 @@ class Personal(abc.ABC):
     ) -> PersonalModels:
         data, name = setting.data, type(self).__name__
         recipe = self.recipe(setting)
-        start = setting.central.hypotheses if setting.central else None
         bank = Bank(recipe.objective.shapes(), folder, self._identity(setting), expected=len(data))
         with Interrupts() as interrupts:
 
@@ -209,7 +212,7 @@ class Personal(abc.ABC):
             done = np.array([client in bank for client in data.ids])
             run = train_each(
                 data, recipe, jobs,
-                central=start, done=done, engine=setting.engine, mix_rows=mixing,
+                central=self.beside(setting), done=done, engine=setting.engine, mix_rows=mixing,
             )  # fmt: skip
             with Bar(name, len(data), progress) as bar:
                 bar.update(len(bank))
@@ -243,7 +246,7 @@ class Personal(abc.ABC):
         jobs = self.shaped(trial_jobs(data, trials, setting.seed, setting.cluster, cover))
         run = train_each(
             data, recipe, jobs,
-            central=setting.central.hypotheses if setting.central else None,
+            central=self.beside(setting),
             done=np.zeros(jobs.number, bool), engine=setting.engine, mix_rows=mixing,
         )  # fmt: skip
         finished = 0

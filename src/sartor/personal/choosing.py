@@ -127,6 +127,7 @@ def trial_jobs(data: ClientData, trials: Trials, seed: int, cluster: Ints, cover
     words = mix(mix(seed, "personal", data.hashes[client]), "trial", trials.fold[which])
     values = {
         "cluster": cluster[client].astype(np.int32),
+        "place": client.astype(np.int32),
         "size": trials.train.sizes[which].astype(np.float32),
         "lambda": np.tile(cover, len(trials.client)).astype(np.float32),
     }

@@ -90,6 +90,9 @@ class Dapper(Personal):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.theory, dict):  # from a configuration file
+            constants = {key: v for key, v in self.theory.items() if key != "name"}
+            object.__setattr__(self, "theory", Theory(**constants))
         if self.theory is not None:
             if self.step != "sample" or self.optimizer is not None or self.epochs != 1:
                 raise ConfigError(

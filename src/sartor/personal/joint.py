@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,33 @@ from sartor.engine import Cohort, Optimizer
 from sartor.engine.rounds import Pass
 from sartor.engine.schedule import Ints, Spans
 from sartor.errors import ConfigError
-from sartor.models import Model
+from sartor.models import Model, Params
 from sartor.personal.choosing import make_trials
+from sartor.personal.objectives import Beside
 
 CLUSTER = "cluster of Mapper"
 """The metadata that a client's fixed cluster is handed on in."""
+
+
+class State(NamedTuple):
+    """The server's state, and the local models that clients have kept, if they keep any."""
+
+    server: Any
+    kept: dict[str, jax.Array]
+    visited: jax.Array
+
+    @property
+    def hypotheses(self) -> Params:
+        """The central hypotheses."""
+        return self.server.hypotheses
+
+
+class Upload(NamedTuple):
+    """What the server receives; and what stays with the clients, by their places in the data."""
+
+    server: Any
+    place: jax.Array
+    kept: dict[str, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +94,7 @@ class Joint(Central):
         return {
             **self.rule.attributes(data),
             "cluster": data.metadata[CLUSTER].astype(np.int32),
+            "place": np.arange(len(data), dtype=np.int32),
         }
 
     def passes(self, data: ClientData, seed: int) -> dict[str, Pass]:
@@ -102,30 +125,37 @@ class Joint(Central):
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> Any:
         """A random model, q times."""
-        state = self.rule.init(model, data, key)
-        if self.q == 1:
-            return state
-        return self.rule.state_of(
-            jax.tree.map(lambda a: jnp.repeat(a, self.q, axis=0), state.hypotheses)
-        )
+        server = self.rule.init(model, data, key)
+        if self.q > 1:
+            server = self.rule.state_of(
+                jax.tree.map(lambda a: jnp.repeat(a, self.q, axis=0), server.hypotheses)
+            )
+        kept = {}
+        if self.mapper.keep_local:
+            shapes = self.mapper.objective(model).shapes()
+            kept = {n: jnp.zeros((len(data), *s.shape), s.dtype) for n, s in shapes.items()}
+        return State(server, kept, jnp.zeros(len(data), bool))
 
     def resume(self, state: Any, start: CentralModel) -> Any:
         """Go on from a central model as the rule does."""
-        return self.rule.resume(state, start)
+        return state._replace(server=self.rule.resume(state.server, start))
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """Steps 1 to 3 of the figure, for every client of the cohort."""
         mapper, h_c = self.mapper, state.hypotheses
-        cluster = cohort.clients["cluster"]
-        known = {"cluster": cluster, "size": cohort.sizes}
+        cluster, place = cohort.clients["cluster"], cohort.clients["place"]
+        known = {"cluster": cluster, "size": cohort.sizes, "place": place}
+        beside = Beside(h_c, state.kept, state.visited) if mapper.keep_local else h_c
         objective = mapper.objective(cohort.model)
         cover = jnp.asarray(self._cover())
 
         # 1 and 2. A local model for each λ; the best of them, the smallest λ where equal.
-        losses = cohort.trial(objective, mapper.sgd, h_c, known, cover)
+        losses = cohort.trial(objective, mapper.sgd, beside, known, cover)
         best = len(cover) - 1 - losses[:, ::-1].argmin(axis=1)
         lambda_ = cover[best]
-        local, finite = cohort.personalize(objective, mapper.sgd, h_c, {**known, "lambda": lambda_})
+        local, finite = cohort.personalize(
+            objective, mapper.sgd, beside, {**known, "lambda": lambda_}
+        )
 
         # 3. The central model through the mixture.
         def mixture_loss(h: Any, batch: Any, job: Any) -> jax.Array:
@@ -133,12 +163,13 @@ class Joint(Central):
 
         rate = mapper.central_learning_rate
         sgd = Optimizer("sgd", (("learning_rate", rate),)).build()
-        weights = self.rule.weigh(state, cohort)
+        weights = self.rule.weigh(state.server, cohort)
         trained = cohort.train(
             h_c, sgd if mapper.central_epochs else rate, weights, cluster, mixture_loss,
             {"lambda": lambda_, "local": local},
         )  # fmt: skip
-        upload = self.rule.upload(cohort, trained, trained.loss)
+        kept = dict(local) if mapper.keep_local else {}
+        upload = Upload(self.rule.upload(cohort, trained, trained.loss), place, kept)
         metrics = {
             "loss": trained.loss,
             "finite": trained.finite & finite,
@@ -147,8 +178,27 @@ class Joint(Central):
         return upload, metrics
 
     def server(self, state: Any, upload: Any) -> Any:
-        """As the rule has it."""
-        return self.rule.server(state, upload)
+        """As the rule has it; and clients keep their local models, if they do."""
+        kept = {name: a.at[upload.place].set(upload.kept[name]) for name, a in state.kept.items()}
+        server = self.rule.server(state.server, upload.server)
+        return State(server, kept, state.visited.at[upload.place].set(True))
+
+    def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
+        """Hand on the local models that clients have kept."""
+        return Trained(**vars(trained), kept=state.kept, visited=state.visited)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trained(CentralModel):
+    """The central model of Mapper, with the local models that clients have kept.
+
+    Attributes:
+        kept: their leaves: [clients of the data, ...].
+        visited: which clients have one.
+    """
+
+    kept: Any = None
+    visited: Any = None
 
 
 def with_clusters(data: ClientData, cluster: Ints) -> ClientData:

@@ -92,7 +92,9 @@ def _load(
     baseline = None
     if central is not None and (path / "baseline.safetensors").exists():
         hypotheses = load_tree(path / "baseline.safetensors", central.hypotheses)
-        baseline = dataclasses.replace(central, hypotheses=hypotheses)
+        baseline = dataclasses.replace(
+            central, hypotheses=hypotheses, algorithm=manifest["baseline"]
+        )
     return PersonalModels(
         objective, central, bank, clients, manifest["personal"], label_names, engine, baseline
     )

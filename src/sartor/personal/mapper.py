@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -24,13 +24,13 @@ from sartor.data import ClientData
 from sartor.engine import Engine
 from sartor.engine.blocks import Jobs, Recipe
 from sartor.errors import ConfigError
-from sartor.models import Model
+from sartor.models import Model, parameter_bytes
 from sartor.personal.base import Personal, Setting
 from sartor.personal.choosing import Select
 from sartor.personal.cover import COVER, as_cover
-from sartor.personal.joint import Joint, with_clusters
+from sartor.personal.joint import Joint, Trained, with_clusters
 from sartor.personal.models import PersonalModels
-from sartor.personal.objectives import Mixture
+from sartor.personal.objectives import Beside, Mixture, rebuild_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +56,8 @@ class Mapper(Personal):
         central_epochs: 0 makes one step along the gradient on all of a client's data, as in the
             pseudo-code; more make so many passes of SGD, as FedAvg does.
         central_learning_rate: step size η of the central model in a client's steps.
+        keep_local: a client goes on with its local model when it is visited again, instead of
+            starting anew from the central one, as the paper does. All of them are then in memory.
         local: the hypothesis class H_l of local models, if it is another than the central one's.
 
     >>> Mapper(cover=(0.0, 0.5, 1.0)).joint
@@ -71,12 +73,22 @@ class Mapper(Personal):
     cohort: int = 20
     central_epochs: int = 1
     central_learning_rate: float = 0.05
+    keep_local: bool = False
     local: Model | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_numbers(self, at_least_one=("cohort",))
         object.__setattr__(self, "cover", as_cover("Mapper", self.cover))
+        if isinstance(self.local, dict):  # from a configuration file
+            try:
+                local = rebuild_model(self.local)
+            except (KeyError, TypeError) as error:
+                raise ConfigError(
+                    f"Mapper: local = {self.local!r} is not a ready model with all its arguments, "
+                    f'such as {{name = "logistic", features = 4, classes = 2}} ({error})'
+                ) from error
+            object.__setattr__(self, "local", local)
         check_choices(self, select=get_args(Select))
         for name in ("rounds", "central_epochs"):
             value = getattr(self, name)
@@ -111,12 +123,25 @@ class Mapper(Personal):
         sizes = np.where(jobs.values["lambda"] > 0, jobs.train.sizes, 0)
         return jobs._replace(train=jobs.train._replace(sizes=sizes))
 
+    def beside(self, setting: Setting) -> Any:
+        """The central hypotheses, and the local models that clients have kept."""
+        central = setting.central
+        if self.keep_local and isinstance(central, Trained):
+            return Beside(central.hypotheses, central.kept, central.visited)
+        return super().beside(setting)
+
     def check(self, setting: Setting) -> None:
         """Mapper can start from nothing, if it has rounds to train the central model in."""
         if setting.central is None and not (self.joint and self.rounds):
             super().check(setting)
         if setting.central is None and self.guard:
             raise ConfigError("Mapper: guard needs a central model to keep; give fit one")
+        needed = len(setting.data) * parameter_bytes(self.local or setting.model)
+        if self.keep_local and needed > setting.engine.budget() // 4:
+            raise ConfigError(
+                f"Mapper: keep_local holds {len(setting.data)} local models, {needed / 2**30:.1f} "
+                "GiB, more than a quarter of the device's memory; leave it out"
+            )
 
     def fit(
         self,
@@ -143,6 +168,8 @@ class Mapper(Personal):
                 seed=setting.seed, engine=setting.engine, progress=progress,
                 checkpoint=None if folder is None else folder / JOINT,
             )  # fmt: skip
+            if given is not None:  # clients are assigned as before
+                trained = dataclasses.replace(trained, blocks=given.blocks, rule=given.rule)
             setting = setting._replace(central=trained)
         personal = dataclasses.replace(self._fit(setting, folder, progress), baseline=given)
         if setting.central is not given and setting.central and setting.central.cost:

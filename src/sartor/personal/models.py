@@ -240,6 +240,8 @@ class PersonalModels:
             if self.baseline is not None:
                 save_tree(path / "baseline.safetensors", self.baseline.hypotheses, {})
             manifest = self.central.manifest("personal")
+        if self.baseline is not None:
+            manifest["baseline"] = self.baseline.algorithm
         manifest |= {
             "model": self.model.spec,
             "label_names": self.label_names,

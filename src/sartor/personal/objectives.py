@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -98,6 +98,20 @@ class Theory:
         return jnp.minimum(distance, self.R) / (self.G * jnp.sqrt(steps))
 
 
+class Beside(NamedTuple):
+    """The central hypotheses, and local models that clients have kept from earlier rounds.
+
+    Attributes:
+        hypotheses: stacked: [q, ...].
+        kept: leaves of local models: [clients, ...].
+        visited: [clients] whether a client has one yet.
+    """
+
+    hypotheses: Params
+    kept: Leaves
+    visited: jax.Array
+
+
 @dataclasses.dataclass(frozen=True)
 class Mixture:
     """The client has a local model h_l, and predicts λ · h_l + (1 − λ) · h_c.
@@ -121,10 +135,19 @@ class Mixture:
         return flatten(self._shape())
 
     def start(self, central: Params, job: Tree) -> Leaves:
-        """The central hypothesis, or a random local model."""
+        """The central hypothesis, or a random local model; or the one that the client has kept."""
         if self.local == self.model:
-            return pick(central, job, flatten(self._shape()))
-        return flatten(self.local.init(jax.random.wrap_key_data(job["init"], impl="threefry2x32")))
+            new = pick(_hypotheses(central), job, flatten(self._shape()))
+        else:
+            key = jax.random.wrap_key_data(job["init"], impl="threefry2x32")
+            new = flatten(self.local.init(key))
+        if not isinstance(central, Beside):
+            return new
+        place = job["place"]
+        return {
+            name: jnp.where(central.visited[place], central.kept[name][place], leaf)
+            for name, leaf in new.items()
+        }
 
     def loss(self, own: Leaves, central: Params, batch: Batch, job: Tree) -> jax.Array:
         """The training loss of the mixture; h_c is in evaluation mode while h_l trains."""
@@ -166,7 +189,7 @@ class Mixture:
         )
 
     def _central(self, central: Params, x: Any, job: Tree) -> jax.Array:
-        hypothesis = jax.tree.map(lambda a: a[job["cluster"]], central)
+        hypothesis = jax.tree.map(lambda a: a[job["cluster"]], _hypotheses(central))
         return jax.lax.stop_gradient(self.model.apply(hypothesis, x, None))
 
     def _mix(self, lambda_: jax.Array, local: jax.Array, central: jax.Array) -> jax.Array:
@@ -174,6 +197,10 @@ class Mixture:
 
     def _shape(self) -> Params:
         return jax.eval_shape(self.local.init, jax.random.key(0))
+
+
+def _hypotheses(central: Any) -> Params:
+    return central.hypotheses if isinstance(central, Beside) else central
 
 
 def interpolate(

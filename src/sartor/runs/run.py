@@ -102,6 +102,7 @@ def run(
     central.save(out / "models" / "central")
     clock("central")
     scores = [central.evaluate(data)]
+    costs = {scores[0].method: central.cost}
     clock("evaluate central")
     for name, algorithm in zip(_names(config), config.personal, strict=True):
         personal = algorithm.fit(
@@ -112,9 +113,11 @@ def run(
         clock(name)
         scored = personal.evaluate(data)
         scores.append(dataclasses.replace(scored, method=name))
+        costs[name] = personal.cost
         clock(f"evaluate {name}")
         events.write("personalized", method=name, clients=len(personal))
     results = _results(config, data, central.loss, scores, seconds)
+    results["cost"] = {method: cost.total() for method, cost in costs.items() if cost is not None}
     _write_table(out / "per_client.parquet", scores)
     write_json(out / "results.json", results)
     write_report([out], out / "report.html")

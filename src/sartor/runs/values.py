@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -9,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from sartor.engine import Optimizer
 from sartor.errors import ConfigError
+from sartor.models import Model
 
 WORDS: dict[Any, str] = {
     int: "a whole number",
@@ -17,6 +19,7 @@ WORDS: dict[Any, str] = {
     bool: "true or false",
     dict: "a table",
     list: "an array of tables, written [[personal]]",
+    Model: 'a table such as {name = "logistic", features = 4, classes = 2}',
     Optimizer: 'a table such as {name = "adam", learning_rate = 0.01}',
 }
 """Types in the words of a message."""
@@ -62,8 +65,8 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is int or hint is float:
         number = int if hint is int else (int, float)
         return isinstance(value, number) and not isinstance(value, bool)
-    if hint is Optimizer:  # made from a table later on
-        return isinstance(value, dict)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):  # made from a table later on
+        return isinstance(value, dict | hint)
     if origin in (tuple, list, Sequence):
         one = arguments[0]
         return isinstance(value, list | tuple) and all(fits(v, one) for v in value)
@@ -80,4 +83,6 @@ def _words(hint: Any) -> str:
         return f"one of {', '.join(map(repr, arguments))}"
     if origin in (tuple, list, Sequence):
         return f"a list, each entry {_words(arguments[0])}"
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint not in WORDS:
+        return f"a table of {', '.join(field.name for field in dataclasses.fields(hint))}"
     return WORDS.get(hint, "")

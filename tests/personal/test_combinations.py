@@ -1,0 +1,89 @@
+"""Every central algorithm with every personal one, on clients as uneven as they come."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sartor
+
+MODEL = sartor.models.logistic(features=3, classes=4)
+
+CENTRAL = {
+    "FedAvg": sartor.FedAvg(rounds=3, cohort=4),
+    "Agnostic": sartor.Agnostic(rounds=3, cohort=4),
+    "HypCluster": sartor.HypCluster(rounds=4, cohort=4, q=2, warm_rounds=1),
+    "KMeansClusters": sartor.KMeansClusters(rounds=3, cohort=4, q=2),
+    "BregmanClusters": sartor.BregmanClusters(rounds=3, cohort=4, q=2),
+}
+PERSONAL = {
+    "Local": sartor.Local(epochs=2),
+    "Finetune": sartor.Finetune(epochs=2),
+    "Dapper": sartor.Dapper(cover=(0.0, 0.5, 1.0), r=2),
+    "Dapper, guarded": sartor.Dapper(cover=(0.5,), r=2, step="weight", guard=True),
+    "Mapper": sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=2, cohort=4),
+    "Mapper, apart": sartor.Mapper(cover=(0.0, 0.5, 1.0), joint=False),
+}
+
+
+def clients(sizes, seed=0, classes=4):
+    """Clients that lack labels, one of a single class, and two domains."""
+    draw = np.random.default_rng(seed)
+    client = np.repeat(np.arange(len(sizes)), sizes)
+    x = draw.standard_normal((len(client), 3)).astype(np.float32)
+    y = (client + draw.integers(0, 2, len(client))) % classes  # two of the four classes
+    y[client == 0] = 1
+    domain = np.where(client % 2 == 0, "a", "b")
+    return sartor.data.from_arrays(x, y, client.astype(str), domain=domain)
+
+
+DATA = clients((12, 30, 9, 21, 40, 16, 25, 14)).split(unseen=0.25, validation=0.2, test=0.2, seed=3)
+
+
+@pytest.fixture(scope="module", params=list(CENTRAL))
+def central(request):
+    return CENTRAL[request.param].fit(MODEL, DATA, seed=0)
+
+
+@pytest.mark.parametrize("name", list(PERSONAL))
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_trains_saves_loads_and_predicts(central, name, tmp_path):
+    personal = PERSONAL[name].fit(central, DATA, seed=0, directory=tmp_path / "work")
+    personal.save(tmp_path / "models")
+    loaded = sartor.load(tmp_path / "models")
+    x = DATA.columns["x"][:6]
+    for client in DATA.ids:
+        before, after = (p.predict_proba(client, x) for p in (personal, loaded))
+        np.testing.assert_allclose(before, after, atol=1e-6)
+        np.testing.assert_allclose(after.sum(axis=1), 1, atol=1e-5)
+    assert loaded.cluster == personal.cluster
+    assert loaded.lambda_ == personal.lambda_
+    scores = personal.evaluate(DATA)
+    again = loaded.evaluate(DATA)
+    np.testing.assert_allclose(scores.loss, again.loss, rtol=1e-5)
+    np.testing.assert_allclose(scores.baseline.loss, again.baseline.loss, rtol=1e-5)
+    # Work that is there already is not done again.
+    resumed = PERSONAL[name].fit(central, DATA, seed=0, directory=tmp_path / "work")
+    np.testing.assert_array_equal(
+        resumed.predict_proba(DATA.ids[1], x), personal.predict_proba(DATA.ids[1], x)
+    )
+
+
+@settings(max_examples=6)
+@given(
+    sizes=st.lists(st.integers(1, 500), min_size=3, max_size=7),
+    central=st.sampled_from(["FedAvg", "Agnostic", "HypCluster"]),
+    personal=st.sampled_from(["Finetune", "Dapper", "Mapper"]),
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_uneven_clients_of_any_size(sizes, central, personal):
+    data = clients(sizes, seed=len(sizes))
+    trained = CENTRAL[central].fit(MODEL, data, seed=0)
+    models = PERSONAL[personal].fit(trained, data, seed=0)
+    assert len(models) == len(sizes)
+    for client in data.ids:
+        p = models.predict_proba(client, data.columns["x"][:4])
+        assert np.isfinite(p).all()
+        np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-5)
