@@ -60,9 +60,9 @@ def test_dapper_receives_r_times_its_examples_and_trains_for_every_lambda(data, 
     # |Λ| trials on 30 examples with 10 held out, and the final model on all 40.
     assert (cost.examples == len(cover) * (wide * 30 + 10) + wide * 40).all()
     example = data.columns["y"].dtype.itemsize
-    assert (cost.down == BYTES + r * 30 * example).all()
+    assert (cost.down == BYTES + r * 40 * example).all()
     assert (cost.up == 0).all()
-    assert cost.left == {"shared_examples": 20 * r * 30, "shared_bytes": 20 * r * 30 * example}
+    assert cost.left == {"shared_examples": 20 * r * 40, "shared_bytes": 20 * r * 40 * example}
     private = sartor.Dapper(cover=cover, r=r, source="generated").fit(central, data).cost
     assert private.left == {}
     assert (private.down == BYTES).all()

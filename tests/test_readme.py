@@ -10,14 +10,18 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_the_ten_lines_of_python_run(tmp_path, monkeypatch, capsys):
+@pytest.mark.filterwarnings("ignore:HypCluster")
+def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys):
     pytest.importorskip("pandas")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {})
-    assert "against the central model" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "against the central model" in said
+    assert "'lambda':" in said
+    assert "'shared_examples':" in said
 
 
 def test_files_that_the_readme_links_to_are_there():

@@ -87,3 +87,14 @@ def test_uneven_clients_of_any_size(sizes, central, personal):
         p = models.predict_proba(client, data.columns["x"][:4])
         assert np.isfinite(p).all()
         np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_unknown_clients_get_the_hypothesis_of_most():
+    central = CENTRAL["HypCluster"].fit(MODEL, DATA, seed=0)
+    personal = PERSONAL["Finetune"].fit(central, DATA, seed=0)
+    usual = np.bincount(list(personal.cluster.values())).argmax()
+    x = DATA.columns["x"][:4]
+    np.testing.assert_allclose(
+        personal.predict_proba("a stranger", x), central.predict_proba(x, cluster=usual), atol=1e-6
+    )

@@ -49,6 +49,9 @@ class Objective(Protocol):
     def predict(self, own: Leaves, central: Params, x: Any, job: Tree) -> jax.Array:
         """Log-probabilities, or means, in evaluation mode."""
 
+    def whole(self, own: Leaves, central: Params, job: Tree) -> Params:
+        """The client's own hypothesis, as a whole."""
+
     def in_precision(self, precision: Literal["f32", "bf16"]) -> Objective:
         """The same, computing in another precision."""
 

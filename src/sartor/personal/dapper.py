@@ -34,7 +34,14 @@ from sartor.personal.choosing import Select, choose, make_trials, trial_jobs, wa
 from sartor.personal.cover import COVER, as_cover
 from sartor.personal.models import PersonalModels
 from sartor.personal.objectives import Guaranteed, Theory, Weighted
-from sartor.personal.sources import Interpolation, Sample, clients_sample, generated, public_sample
+from sartor.personal.sources import (
+    Interpolation,
+    Sample,
+    clients_sample,
+    generated,
+    public_sample,
+    used_sizes,
+)
 from sartor.personal.statistics import Statistics, as_leaves, mean_loss, minimiser, statistics_of
 
 Step = Literal["sample", "weight"]
@@ -222,7 +229,7 @@ class Dapper(Personal):
         example = sum(
             c.dtype.itemsize * int(np.prod(c.shape[1:])) for c in setting.data.columns.values()
         )
-        count = self.r * setting.data.sizes("train")
+        count = self.r * used_sizes(setting.data)
         cost.down[:] += count * example
         if self.source == "clients":
             total = int(count.sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ from sartor.models import Model, Params
 from sartor.personal.bank import Bank
 from sartor.personal.objectives import describe_objective
 from sartor.randomness import mix
-from sartor.trees import flatten, unflatten
 
 MIXTURE = 256
 """Examples of everybody's data that forgetting is measured on."""
@@ -96,18 +96,20 @@ class PersonalModels:
         return f"PersonalModels({self.algorithm['name']}: {len(self):,} clients)"
 
     def params(self, client: str, *, strict: bool = False) -> Params:
-        """One client's hypothesis; for an unknown client the central one, unless ``strict``."""
-        shape = jax.eval_shape(self.model.init, jax.random.key(0))
+        """One client's own hypothesis (of Mapper, the local one).
+
+        An unknown client gets the central one, unless ``strict``: of several that which most
+        clients belong to.
+        """
         client = text_of(client)  # ids are texts everywhere
         if client not in self.bank:
             if strict or self.given is None:
                 raise DataError(f"there is no model for client {client!r}; there are {len(self)}")
-            return self.given.params
-        leaves: dict[str, Any] = {}
-        if self.central is not None:
-            k = self.clients[client]["cluster"]
-            leaves = {n: a[k] for n, a in flatten(self.central.hypotheses).items()}
-        return unflatten(shape, {**leaves, **self.bank.get(client)})
+            usual = Counter(self.cluster.values()).most_common(1)[0][0]
+            return jax.tree.map(lambda a: a[usual], self.given.hypotheses)
+        job = {name: values[0] for name, values in self._jobs([client]).items()}
+        central = self.central.hypotheses if self.central else None
+        return self.objective.whole(self.bank.get(client), central, job)
 
     def predict_proba(
         self, client: str, x: Any, *, strict: bool = False

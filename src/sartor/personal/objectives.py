@@ -151,7 +151,7 @@ class Mixture:
 
     def loss(self, own: Leaves, central: Params, batch: Batch, job: Tree) -> jax.Array:
         """The training loss of the mixture; h_c is in evaluation mode while h_l trains."""
-        said = self.local.apply(unflatten(self._shape(), own), batch.x, batch.key)
+        said = self.local.apply(self.whole(own, central, job), batch.x, batch.key)
         if self.joint:
             said = self._mix(job["lambda"], said, self._central(central, batch.x, job))
         return batch.mean(self.model.loss_of(said, batch.y))
@@ -171,8 +171,12 @@ class Mixture:
 
     def predict(self, own: Leaves, central: Params, x: Any, job: Tree) -> jax.Array:
         """The mixture."""
-        said = self.local.apply(unflatten(self._shape(), own), x, None)
+        said = self.local.apply(self.whole(own, central, job), x, None)
         return self._mix(job["lambda"], said, self._central(central, x, job))
+
+    def whole(self, own: Leaves, central: Params, job: Tree) -> Params:
+        """The local model."""
+        return unflatten(self._shape(), own)
 
     def central_loss(self, hypothesis: Params, own: Leaves, batch: Batch, job: Tree) -> jax.Array:
         """The same loss as a function of h_c, which is in training mode here and h_l is not."""

@@ -119,6 +119,11 @@ def public_sample(data: ClientData, public: ClientData) -> Sample:
     return _appended(data, columns, "the public data")
 
 
+def used_sizes(data: ClientData) -> Ints:
+    """How many examples a client trains on in the end, with those that it has chosen by."""
+    return np.asarray(data.bounds[:, 2] - data.bounds[:, 0])
+
+
 def generated(setting: Any, r: int, sampler: Any) -> Sample:
     """Ĉ' is drawn from the central hypothesis itself, r · m_k examples for every client.
 
@@ -131,7 +136,7 @@ def generated(setting: Any, r: int, sampler: Any) -> Sample:
             "model; give fit a sampler(key, count, cluster) that makes examples"
         )
     order = np.argsort(setting.cluster, kind="stable")
-    counts = (r * data.sizes("train"))[order]
+    counts = (r * used_sizes(data))[order]
     columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in data.columns}
     for cluster in np.unique(setting.cluster):
         count = int(counts[setting.cluster[order] == cluster].sum())
