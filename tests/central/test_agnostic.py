@@ -45,7 +45,7 @@ def test_weights_stay_on_the_simplex_and_move_to_the_harder_domain(counts):
         rounds=60, cohort=4, learning_rate=0.1, domain_step=0.3, counts=counts, window=5
     )
     weights = algorithm.fit(LOGISTIC, data, seed=0).history["domain_weights"]
-    assert weights.shape == (60, 2)
+    assert weights.shape == (61, 2)  # before every round, and in the end
     assert (weights >= 0).all()
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(weights[0], 0.5)
@@ -77,7 +77,7 @@ def test_finds_the_minimax_point_of_two_quadratics():
 def test_every_client_can_be_a_domain():
     data = domains().split(unseen=0.25, seed=0)
     central = sartor.Agnostic(domains="clients", rounds=5, cohort=3).fit(LOGISTIC, data)
-    assert central.history["domain_weights"].shape == (5, 3)
+    assert central.history["domain_weights"].shape == (6, 3)
 
 
 @pytest.mark.parametrize(
@@ -104,3 +104,25 @@ def test_missing_domains_are_refused():
             break
     with pytest.raises(DataError, match="no seen client has the domain"):
         sartor.Agnostic().fit(LOGISTIC, split)
+
+
+def test_large_losses_do_not_overflow():
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((40, 2)).astype(np.float32)
+    y = (300 * draw.standard_normal(40)).astype(np.float32)
+    client = np.repeat(np.arange(4), 10)
+    data = sartor.data.from_arrays(x, y, client, domain=np.array(["a", "b"])[client % 2])
+    model = sartor.models.linear(features=2)
+    algorithm = sartor.Agnostic(rounds=5, cohort=4, domain_step=1.0, learning_rate=0.001)
+    weights = algorithm.fit(model, data).history["domain_weights"]
+    assert np.isfinite(weights).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
+
+
+def test_saved_models_remember_the_weights(tmp_path):
+    central = sartor.Agnostic(rounds=5, cohort=3).fit(LOGISTIC, domains())
+    central.save(tmp_path / "m")
+    loaded = sartor.load(tmp_path / "m")
+    np.testing.assert_allclose(
+        loaded.history["domain_weights"][-1], central.history["domain_weights"][-1]
+    )

@@ -103,3 +103,18 @@ def test_bad_input():
         sartor.KMeansClusters(features=("country",)).fit(LOGISTIC, data)
     with pytest.raises(ConfigError, match="q must be a whole number"):
         sartor.KMeansClusters(q=0)
+
+
+def test_labels_that_come_later_and_missing_metadata():
+    data = sartor.data.synthetic(clients=8, samples=30, symbols=10)
+    model = sartor.models.categorical(symbols=20)
+    central = sartor.BregmanClusters(q=2, rounds=2).fit(model, data)
+    later = sartor.data.synthetic(clients=8, samples=30, symbols=20)
+    assert central.assign(later).shape == (8,)
+    city, _ = places(clients=4)
+    missing = sartor.ClientData(
+        city.columns, city.rows, city.bounds, city.ids, city.seen,
+        {"age": np.array([20.0, np.nan, 30.0, 40.0])},
+    )  # fmt: skip
+    with pytest.raises(DataError, match="client 'c1' has nan as its metadata 'age'"):
+        sartor.KMeansClusters(q=2).fit(LOGISTIC, missing)

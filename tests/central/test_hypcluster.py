@@ -268,3 +268,16 @@ def test_more_clusters_than_clients_and_missing_hold_outs():
         sartor.HypCluster(q=4, start="clients").fit(LOGISTIC, data)
     with pytest.raises(ConfigError, match="need a validation part"):
         sartor.HypCluster(q=(1, 2)).fit(LOGISTIC, data)
+
+
+def test_restarts_of_a_warm_start_differ_and_one_cluster_may_have_them():
+    data = sartor.data.synthetic(clients=20, samples=30)
+    algorithm = sartor.HypCluster(q=2, rounds=7, warm_rounds=3, cohort=5, restarts=3)
+    states = []
+    algorithm.fit(DENSITY, data, on_chunk=lambda c: states.append(c.state.hypotheses["logits"]))
+    first, second, third = np.asarray(states[-1]).reshape(3, 2, 50)
+    for other in (second, third):
+        assert not np.allclose(first, other)
+        assert not np.allclose(first, other[::-1])
+    one = sartor.HypCluster(q=1, rounds=2, cohort=5, restarts=3).fit(DENSITY, data)
+    assert one.params["logits"].shape == (50,)

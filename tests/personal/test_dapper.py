@@ -134,7 +134,7 @@ def test_both_steps_have_the_same_expected_gradient():
     means = {}
     for step, batch in (("sample", 40), ("weight", 40)):
         changes = []
-        for seed in range(200):
+        for seed in range(100):
             algorithm = Dapper(
                 cover=(0.3,), step=step, r=1, batch=batch, learning_rate=1e-2, select="train"
             )
@@ -171,7 +171,8 @@ def test_each_draw_is_used_once_and_all_lambdas_share_them():
     by_lambda = {}
     for lambda_ in (0.0, 0.4, 1.0):
         jobs.values["lambda"] = np.full(2, lambda_, np.float32)
-        by_lambda[lambda_] = Interpolation(sample, r=2, step="sample")(rows, jobs, 10)
+        mixing = Interpolation(sample, jobs.words, r=2, step="sample")
+        by_lambda[lambda_] = mixing(rows, jobs, 10)
     assert (by_lambda[1.0] == -1).all()
     assert (by_lambda[0.0] >= 0).all()
     taken = by_lambda[0.4] >= 0
@@ -447,3 +448,49 @@ def test_the_theorem_holds_on_a_strongly_convex_problem():
         Dapper(theory=theory, step="weight")
     with pytest.raises(ConfigError, match="must be positive"):
         Theory(mu=0, G=1, R=1)
+
+
+@pytest.mark.parametrize("step", ["sample", "weight"])
+def test_folds_are_held_out_of_the_sample_too(step):
+    from sartor.personal.choosing import make_trials, trial_jobs
+
+    data = clients(sizes=(30, 20, 25))
+    nobody = np.zeros(3, np.int64)
+    trials = make_trials(data, "kfold", 3, seed=0)
+    jobs = trial_jobs(data, trials, 0, nobody, np.array([0.0]))
+    sample = clients_sample(data, None)
+    from sartor.randomness import mix
+
+    mixing = Interpolation(sample, mix(0, "personal", data.hashes), r=3, step=step)
+    rows = np.zeros((12, jobs.number, 5), np.int64)
+    drawn_rows = mixing(rows, jobs, 5)[..., -5:]
+    owner = np.searchsorted(data.bounds[:, 3], drawn_rows, side="right")
+    assert (owner != jobs.client[None, :, None]).all()
+    assert len(np.unique(owner)) == 3
+    # One sample for all folds of a client, and for its final model.
+    again = drawn_rows[:, jobs.client == 0]
+    assert (again == again[:, :1]).all()
+
+
+def test_other_public_data_is_other_work(tmp_path, data, central):
+    x = data.columns["x"][:40]
+    made = []
+    for label in (0, 1):
+        public = sartor.data.from_arrays(x, np.full(40, label), ["p"] * 40)
+        algorithm = Dapper(source="public", cover=(0.0,), epochs=20, select="train")
+        personal = algorithm.fit(central, data, public=public, directory=tmp_path / "work")
+        made.append(personal.predict("c2", x))
+    assert (made[0] == 0).all()
+    assert (made[1] == 1).all()
+
+
+def test_public_data_in_another_form_is_refused(data, central):
+    x = data.columns["x"][:10]
+    public = sartor.data.from_arrays((x > 0).astype(np.uint8), np.zeros(10, int), ["p"] * 10)
+    with pytest.raises(DataError, match="does not fit the clients' float32"):
+        Dapper(source="public").fit(central, data, public=public)
+
+
+def test_a_guard_needs_a_hold_out():
+    with pytest.raises(ConfigError, match="a guard needs examples that were held out"):
+        Dapper(guard=True, select="train")

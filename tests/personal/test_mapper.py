@@ -232,4 +232,68 @@ def test_kept_local_models_go_on_where_they_were(data, central):
                 personal.predict_proba(client, x), alone.predict_proba(client, x), atol=1e-5
             )
     with pytest.raises(ConfigError, match="more than a quarter"):
-        Mapper(keep_local=True).fit(central, data, engine=sartor.Engine(memory=2000, lanes=1))
+        Mapper(keep_local=True, select="train").fit(
+            central, data, engine=sartor.Engine(memory=2000, lanes=1)
+        )
+
+
+def test_joint_rounds_choose_lambda_zero_where_it_is_best():
+    """Labels are noise, so that a local model can only be worse than the central one."""
+    draw = np.random.default_rng(0)
+    rows = {
+        f"c{k}": {
+            "x": draw.standard_normal((30, 4)).astype(np.float32),
+            "y": draw.integers(0, 3, 30),
+        }
+        for k in range(6)
+    }
+    noise = sartor.data.from_dict(rows).split(validation=0.4, seed=0)
+    central = sartor.FedAvg(rounds=20, cohort=6, learning_rate=0.02).fit(MODEL, noise)
+    algorithm = Mapper(cover=(0.0, 1.0), rounds=3, cohort=6, epochs=30, learning_rate=0.3)
+    personal = algorithm.fit(central, noise)
+    assert set(personal.lambda_.values()) == {0.0}
+    np.testing.assert_array_equal(personal.central.history["lambda"], 0)
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_streamed_joint_rounds_with_folds(lanes):
+    data = clients(sizes=(10,) * 8)
+    central = sartor.FedAvg(rounds=2, cohort=2).fit(MODEL, data)
+    algorithm = Mapper(select="kfold", cover=(0.0, 0.5, 1.0), folds=2, rounds=2, cohort=2)
+    results = [
+        algorithm.fit(central, data, seed=s, engine=sartor.Engine(resident=resident, lanes=lanes))
+        for s in range(2)
+        for resident in (True, False)
+    ]
+    for a, b in (results[:2], results[2:]):
+        jax.tree.map(
+            lambda u, v: np.testing.assert_allclose(u, v, atol=1e-6),
+            a.central.hypotheses, b.central.hypotheses,
+        )  # fmt: skip
+
+
+def test_guard_keeps_the_model_that_was_given(data, central, tmp_path):
+    logistic = sartor.models.logistic(features=4, classes=3)
+    algorithm = Mapper(
+        local=logistic, guard=True, cover=(1.0,), rounds=3, cohort=3, epochs=20, learning_rate=0.5
+    )
+    personal = algorithm.fit(central, data, seed=0)
+    kept = [client for client, decided in personal.clients.items() if decided["kept"]]
+    assert kept
+    personal.save(tmp_path / "m")
+    x = data.columns["x"][:6]
+    for models in (personal, sartor.load(tmp_path / "m")):
+        for client in kept:
+            np.testing.assert_allclose(
+                models.predict_proba(client, x), central.predict_proba(x), atol=1e-6
+            )
+            assert models.lambda_[client] == 0
+
+
+def test_kept_models_are_not_tried_on_what_they_have_seen(data, central):
+    unsplit = clients()
+    with pytest.raises(ConfigError, match="chosen by hold-out"):
+        Mapper(keep_local=True).fit(central, unsplit)
+    narrow = sartor.models.logistic(features=2, classes=3)
+    with pytest.raises(sartor.errors.DataError, match="takes"):
+        Mapper(local=narrow).fit(central, data)

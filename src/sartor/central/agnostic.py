@@ -142,7 +142,7 @@ class Agnostic(FedAvg):
         """Every client trains, weighed by its domain, and tells the loss of the model it got."""
         losses = cohort.score(state.hypotheses)[:, 0]
         trained = cohort.train(state.hypotheses, self.client_sgd, self.weigh(state, cohort))
-        metrics = {"loss": trained.loss, "finite": trained.finite}
+        metrics = {"loss": trained.loss, "finite": trained.finite & jnp.isfinite(losses)}
         upload = self.upload(cohort, trained, losses)
         return upload, {**metrics, "domain_weights": state.domain_weights}
 
@@ -168,6 +168,13 @@ class Agnostic(FedAvg):
     def _examples(self, cohort: Cohort) -> jax.Array:
         return cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
 
+    def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
+        """Add the last weights to those at the beginning of every round."""
+        weights = trained.history["domain_weights"]
+        last = np.asarray(state.domain_weights)[None]
+        history = {**trained.history, "domain_weights": np.concatenate([weights, last])}
+        return dataclasses.replace(trained, history=history)
+
     def resume(self, state: Any, start: CentralModel) -> Any:
         """With the domains' weights, too, if that model has any."""
         weights = start.history.get("domain_weights", np.zeros((0, 0)))
@@ -180,7 +187,9 @@ class Agnostic(FedAvg):
         after = super().server(state, upload)
         gradient = upload.loss / jnp.maximum(upload.examples, TINY)
         here = upload.examples > 0
-        grown = state.domain_weights * jnp.exp(self.domain_step * gradient)
+        # Only differences matter, and the largest exponent is 0 so that nothing overflows.
+        most = jnp.where(here, gradient, -jnp.inf).max()
+        grown = state.domain_weights * jnp.exp(self.domain_step * (gradient - most))
         # Those that are here share what they had together.
         total = jnp.where(here, state.domain_weights, 0).sum()
         grown = grown * total / jnp.maximum(jnp.where(here, grown, 0).sum(), TINY)

@@ -159,6 +159,13 @@ class MetaFeatures:
             if name in self.words:
                 columns.append(values.astype(str)[:, None] == np.array(self.words[name]))
             else:
+                bad = ~np.isfinite(values.astype(np.float64))
+                if bad.any():
+                    raise DataError(
+                        f"client {data.ids[int(bad.argmax())]!r} has {values[bad][0]} as its "
+                        f"metadata {name!r}, which k-means cannot use; fill it in, or leave "
+                        "that feature out"
+                    )
                 columns.append(values[:, None])
         raw = np.concatenate([np.asarray(c, np.float64) for c in columns], axis=1)
         return Points(
@@ -237,8 +244,9 @@ class Distributions:
         if self.classes:
             owner = np.repeat(np.arange(len(data)), sizes)
             y = data.columns["y"][data.rows[_train_positions(data)]]
-            np.add.at(simplex, (owner, y), 1.0)
-            simplex = simplex / sizes[:, None]
+            known = y < self.classes  # a label that came later tells nothing about the centres
+            np.add.at(simplex, (owner[known], y[known]), 1.0)
+            simplex = simplex / np.maximum(simplex.sum(axis=1, keepdims=True), 1)
         means, _ = feature_moments(data, with_labels=not self.classes)
         return Points((means - np.asarray(self.mean)) / np.asarray(self.scale), simplex)
 

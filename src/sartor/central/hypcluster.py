@@ -26,6 +26,7 @@ from sartor.engine import Cohort, Engine, Pass
 from sartor.engine.scoring import losses_by_client
 from sartor.errors import ConfigError
 from sartor.models import Model, Params
+from sartor.randomness import mix, shuffles
 
 Start = Literal["warm", "clients", "kmeans++", "random"]
 
@@ -173,7 +174,7 @@ class HypCluster(FedAvg):
         """
         losses = cohort.score(state.hypotheses) if self.scores else None
         f, margins, first = [], [], 0
-        for q in self.blocks:
+        for block, q in enumerate(self.blocks):
             best, margin = jnp.zeros(len(cohort.sizes), jnp.int32), jnp.zeros(())
             if q > 1 and losses is not None:
                 mine = losses[:, first : first + q]
@@ -181,12 +182,21 @@ class HypCluster(FedAvg):
                 two = -jax.lax.top_k(-mine, 2)[0]
                 margin = (two[:, 1] - two[:, 0]).mean()
                 if self.start == "warm":  # everybody trains the same one, each in its turn
-                    warm = state.round < q * self.warm_rounds
-                    best = jnp.where(warm, state.round % q, best)
+                    turns = jnp.asarray(self._turns(block, q))
+                    turn = turns[jnp.minimum(state.round, len(turns) - 1)]
+                    best = jnp.where(state.round < len(turns), turn, best)
             f.append(first + best)
             margins.append(margin)
             first += q
         return jnp.stack(f, axis=1), jnp.stack(margins)
+
+    def _turns(self, block: int, q: int) -> npt.NDArray[np.int32]:
+        """Which hypothesis a warm start trains in each of its rounds; other ones in a restart."""
+        turns = np.tile(np.arange(q, dtype=np.int32), self.warm_rounds)
+        if block % self.restarts == 0:
+            return turns
+        word = mix("warm", block % self.restarts)
+        return turns[shuffles(np.atleast_1d(word), np.array([len(turns)]))]
 
     def server(self, state: Any, upload: Any) -> Any:
         """The server steps every hypothesis that somebody has trained."""
@@ -195,7 +205,7 @@ class HypCluster(FedAvg):
     def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
         """Compute f^{T+1}, keep the best restart of every q, and warn if clusters are empty."""
         seen = np.flatnonzero(data.seen)
-        if max(self.blocks) == 1:
+        if self.blocks == (1,):
             return dataclasses.replace(trained, blocks=(1,))
         losses = losses_by_client(trained.model, data, seen, trained.hypotheses, trained.engine)
         weights = data.sizes("train")[seen] if self.weights == "size" else np.ones(len(seen))

@@ -172,6 +172,11 @@ class CentralModel:
             "blocks": self.blocks,
             "rule": None if self.rule is None else self.rule.to_dict(),
             "label_names": self.label_names,
+            "last": {
+                name: values[-1].tolist()
+                for name, values in self.history.items()
+                if name != "loss" and len(values)
+            },
         }
 
 

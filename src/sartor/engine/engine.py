@@ -156,7 +156,7 @@ def source(engine: Engine, data: ClientData, capacity: int) -> Source:
     )
     resident = engine.resident if engine.resident is not None else bytes_ <= engine.budget() // 4
     if not resident:
-        return Source(engine, data, None, capacity + 1)  # idle lanes read position 0
+        return Source(engine, data, None, capacity + 2)  # idle lanes and padding read a row, too
     copies = _RESIDENT.setdefault(data, {})
     count = len(engine.local_devices())
     if count not in copies:

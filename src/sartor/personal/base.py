@@ -52,6 +52,7 @@ class Setting(NamedTuple):
         data: the clients.
         seed: seed of all randomness.
         engine: how to run it.
+        given: the central model that was given, which clients are guarded by.
     """
 
     model: Model
@@ -60,6 +61,7 @@ class Setting(NamedTuple):
     data: ClientData
     seed: int
     engine: Engine
+    given: CentralModel | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +92,11 @@ class Personal(abc.ABC):
         if not isinstance(self.guard, bool):
             raise ConfigError(
                 f"{type(self).__name__}: guard must be true or false (got {self.guard!r})"
+            )
+        if self.guard and self.select == "train":
+            raise ConfigError(
+                f"{type(self).__name__}: a guard needs examples that were held out; choose "
+                "select='holdout' or 'kfold'"
             )
 
     @abc.abstractmethod
@@ -175,7 +182,7 @@ class Personal(abc.ABC):
         if base is not None:
             check_labels(base.label_names, data)
         cluster = base.assign(data) if base else np.zeros(len(data), np.int64)
-        setting = Setting(model, base, cluster, data, check_seed(seed), engine)
+        setting = Setting(model, base, cluster, data, check_seed(seed), engine, base)
         self.check(setting)
         return setting
 
@@ -188,7 +195,8 @@ class Personal(abc.ABC):
     ) -> PersonalModels:
         data, name = setting.data, type(self).__name__
         recipe = self.recipe(setting)
-        bank = Bank(recipe.objective.shapes(), folder, self._identity(setting), expected=len(data))
+        identity = self._identity(setting, mixing)
+        bank = Bank(recipe.objective.shapes(), folder, identity, expected=len(data))
         with Interrupts() as interrupts:
 
             def stop(what: str) -> None:
@@ -267,13 +275,13 @@ class Personal(abc.ABC):
 
     def _keeps(self, setting: Setting, choice: Choice) -> npt.NDArray[np.bool_]:
         """Whether each client does as well with the central model, on what was held out."""
-        assert setting.central is not None
+        assert setting.given is not None
         everyone = np.arange(len(setting.data))
         central = np.full(len(everyone), np.nan)
         for how, part in (("holdout", "validation"), ("kfold", "train"), ("train", "train")):
             these = everyone[choice.how == how]
             losses = losses_by_client(
-                setting.model, setting.data, these, setting.central.hypotheses, setting.engine,
+                setting.model, setting.data, these, setting.given.hypotheses, setting.engine,
                 part=part, plain=True,
             )  # fmt: skip
             central[these] = losses[np.arange(len(these)), setting.cluster[these]]
@@ -292,10 +300,16 @@ class Personal(abc.ABC):
             for name, leaf in block.params.items()
         }
 
-    def _identity(self, setting: Setting) -> str:
+    def _identity(self, setting: Setting, mixing: Mix | None = None) -> str:
+        """What makes work the same, so that it can go on where it was stopped."""
         digest = hashlib.blake2b(digest_size=16)
         data = setting.data
-        parts = [describe(self), model_identity(setting.model, data), data.fingerprint]
+        parts: list[Any] = [describe(self), model_identity(setting.model, data), data.fingerprint]
+        if mixing is not None:
+            parts.append(mixing.data.fingerprint)
+        local = getattr(self, "local", None)
+        if local is not None:
+            parts.append(model_identity(local, data))
         digest.update(json.dumps([*parts, setting.seed, setting.engine.precision]).encode())
         for leaf in jax.tree.leaves(setting.central.hypotheses if setting.central else ()):
             digest.update(np.ascontiguousarray(leaf).tobytes())

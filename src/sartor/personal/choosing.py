@@ -130,6 +130,7 @@ def trial_jobs(data: ClientData, trials: Trials, seed: int, cluster: Ints, cover
         "place": client.astype(np.int32),
         "size": trials.train.sizes[which].astype(np.float32),
         "lambda": np.tile(cover, len(trials.client)).astype(np.float32),
+        "folds": trials.how[client] == "kfold",
     }
     return Jobs(client, trials.train.take(which), words, values, trials.held.take(which))
 

@@ -43,6 +43,7 @@ from sartor.personal.sources import (
     used_sizes,
 )
 from sartor.personal.statistics import Statistics, as_leaves, mean_loss, minimiser, statistics_of
+from sartor.randomness import mix
 
 Step = Literal["sample", "weight"]
 Source = Literal["clients", "statistics", "generated", "public"]
@@ -163,7 +164,8 @@ class Dapper(Personal):
         if self.source == "statistics":
             return self._solve(setting, folder)
         sample = self._sample(setting, public, sampler)
-        mixing = Interpolation(sample, self.r, self.step)
+        words = mix(setting.seed, "personal", data.hashes)
+        mixing = Interpolation(sample, words, self.r, self.step)
         return self._fit(setting, folder, progress, mixing)
 
     def _solve(self, setting: Setting, folder: Path | None) -> PersonalModels:
@@ -180,10 +182,13 @@ class Dapper(Personal):
         warn_of_fallbacks("Dapper", self.select, trials.how)
         cover = np.array(self.cover)
         jobs = trial_jobs(data, trials, setting.seed, setting.cluster, cover)
+        others = pooled.take(jobs.client)
+        # Folds are held out of Ĉ too, where the client is part of it.
+        inside = jobs.values["folds"] & data.seen[jobs.client]
+        alone = others.examples == own.examples[jobs.client]
+        others = others.without(own.take(jobs.client), inside & ~alone)
         tried = minimiser(
-            statistics_of(data, jobs.train),
-            pooled.take(jobs.client),
-            np.tile(cover, len(trials.client)),
+            statistics_of(data, jobs.train), others, np.tile(cover, len(trials.client))
         )
         losses = mean_loss(statistics_of(data, jobs.held or jobs.train), tried)
         block = Block(np.arange(jobs.number), {}, losses, np.isfinite(losses), losses)
@@ -216,10 +221,15 @@ class Dapper(Personal):
         seen = np.flatnonzero(setting.data.seen)
         everybody = np.zeros(len(setting.data), np.int64)
         group = setting.cluster if self.mixture == "cluster" else everybody
-        sums = own.take(seen).sums(group[seen], int(group.max()) + 1)
-        if not sums.examples[group].all():  # a cluster of unseen clients only
-            group, sums = everybody, own.take(seen).sums(everybody[seen], 1)
-        return sums.take(group)
+        sums = own.take(seen).sums(group[seen], int(group.max()) + 1).take(group)
+        total = own.take(seen).sums(everybody[seen], 1).take(everybody)
+        empty = sums.examples == 0  # in a cluster of unseen clients only
+        return Statistics(
+            *(
+                np.where(empty.reshape(-1, *[1] * (a.ndim - 1)), b, a)
+                for a, b in zip(sums, total, strict=True)
+            )
+        )
 
     def received(self, setting: Setting) -> Cost:
         """The central hypotheses, and r · m_k examples; where from, the ledger says too."""

@@ -110,8 +110,11 @@ class Joint(Central):
         first, sizes, held_first, held_sizes = tables
         cover = self._cover()
         jobs = folds * len(cover)
-        wide = np.where(cover > 0, sizes[:, :, None], 0).reshape(len(data), jobs)  # not for λ = 0
-        train = Spans(np.repeat(first, len(cover), axis=1), wide, trials.train.pool)
+        # With λ = 0 no step changes anything; one that is as short as can be hands the trial in.
+        wide = np.where(cover > 0, sizes[:, :, None], np.minimum(sizes, 1)[:, :, None])
+        train = Spans(
+            np.repeat(first, len(cover), axis=1), wide.reshape(len(data), jobs), trials.train.pool
+        )
         held = Spans(held_first, held_sizes, trials.held.pool)
         return {
             "trial": Pass(epochs, batch, jobs, len(cover), train, held),
@@ -209,6 +212,8 @@ def with_clusters(data: ClientData, cluster: Ints) -> ClientData:
 def _rule(central: CentralModel) -> FedAvg:
     """The server of the algorithm that trained a central model."""
     table = dict(central.algorithm)
+    if table["name"] == "Joint":  # a Mapper after another
+        table = dict(table["rule"])
     kind: Any = Agnostic if table.pop("name") == "Agnostic" else FedAvg
     assert kind in ALGORITHMS.values()
     wanted = {field.name for field in dataclasses.fields(kind)}

@@ -70,12 +70,13 @@ def _load(
     label_names = None if names is None else tuple(names)
     central = None
     if "central" in manifest:
-        q = int(manifest["q"])
-        stacked = jax.tree.map(lambda a: jax.ShapeDtypeStruct((q, *a.shape), a.dtype), shape)
+        stacked = _stacked(shape, int(manifest["q"]))
         hypotheses = load_tree(path / "central.safetensors", stacked)
         rule = manifest["rule"]
+        history = {name: np.array([last]) for name, last in manifest["last"].items()}
+        history["loss"] = np.zeros(0, np.float32)
         central = CentralModel(
-            model, hypotheses, manifest["central"], {"loss": np.zeros(0, np.float32)}, label_names,
+            model, hypotheses, manifest["central"], history, label_names,
             tuple(manifest["blocks"]), rule and rule_from(rule), engine,
         )  # fmt: skip
     if manifest["kind"] == "central":
@@ -91,13 +92,16 @@ def _load(
         )
     baseline = None
     if central is not None and (path / "baseline.safetensors").exists():
-        hypotheses = load_tree(path / "baseline.safetensors", central.hypotheses)
-        baseline = dataclasses.replace(
-            central, hypotheses=hypotheses, algorithm=manifest["baseline"]
-        )
+        given = manifest["baseline"]
+        hypotheses = load_tree(path / "baseline.safetensors", _stacked(shape, int(given["q"])))
+        baseline = dataclasses.replace(central, hypotheses=hypotheses, algorithm=given["central"])
     return PersonalModels(
         objective, central, bank, clients, manifest["personal"], label_names, engine, baseline
     )
+
+
+def _stacked(shape: Any, q: int) -> Any:
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((q, *a.shape), a.dtype), shape)
 
 
 def _rebuild(path: Path, spec: dict[str, Any] | None) -> Model:

@@ -16,13 +16,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any, get_args
 
+import jax
 import numpy as np
 
 from sartor.central import CentralModel
 from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
-from sartor.engine import Engine
-from sartor.engine.blocks import Jobs, Recipe
+from sartor.engine import Engine, check
+from sartor.engine.blocks import Block, Jobs, Recipe
 from sartor.errors import ConfigError
 from sartor.models import Model, parameter_bytes
 from sartor.personal.base import Personal, Setting
@@ -31,6 +32,7 @@ from sartor.personal.cover import COVER, as_cover
 from sartor.personal.joint import Joint, Trained, with_clusters
 from sartor.personal.models import PersonalModels
 from sartor.personal.objectives import Beside, Mixture, rebuild_model
+from sartor.randomness import mix
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,12 +132,27 @@ class Mapper(Personal):
             return Beside(central.hypotheses, central.kept, central.visited)
         return super().beside(setting)
 
+    def _guarded(self, setting: Setting, decided: Any, block: Block) -> dict[str, Any]:
+        """Local models stay as they are: who keeps the central one has λ = 0 in the end."""
+        return block.params
+
     def check(self, setting: Setting) -> None:
         """Mapper can start from nothing, if it has rounds to train the central model in."""
         if setting.central is None and not (self.joint and self.rounds):
             super().check(setting)
         if setting.central is None and self.guard:
             raise ConfigError("Mapper: guard needs a central model to keep; give fit one")
+        if self.local is not None:
+            self.objective(setting.model)
+            check(self.local, setting.data)
+        if self.keep_local and self.select != "train":
+            without = int((setting.data.sizes("validation") == 0).sum())
+            if without or self.select == "kfold":
+                raise ConfigError(
+                    "Mapper: with keep_local a local model has seen all folds of the training part,"
+                    f" so λ has to be chosen by hold-out, and {without} clients have no validation "
+                    "part; make one with data.split(validation=0.2, seed=0)"
+                )
         needed = len(setting.data) * parameter_bytes(self.local or setting.model)
         if self.keep_local and needed > setting.engine.budget() // 4:
             raise ConfigError(
@@ -165,19 +182,39 @@ class Mapper(Personal):
             rounds = Joint.after(given, self)
             trained = rounds.fit(
                 setting.model, with_clusters(data, setting.cluster), start=given,
-                seed=setting.seed, engine=setting.engine, progress=progress,
+                # Rounds after others draw other cohorts than those did.
+                seed=setting.seed if given is None else int(mix(setting.seed, "joint")),
+                engine=setting.engine, progress=progress,
                 checkpoint=None if folder is None else folder / JOINT,
             )  # fmt: skip
             if given is not None:  # clients are assigned as before
                 trained = dataclasses.replace(trained, blocks=given.blocks, rule=given.rule)
             setting = setting._replace(central=trained)
         personal = dataclasses.replace(self._fit(setting, folder, progress), baseline=given)
+        if self.guard:
+            personal = _guarded(personal)
         if setting.central is not given and setting.central and setting.central.cost:
             assert personal.cost is not None
             personal = dataclasses.replace(personal, cost=personal.cost + setting.central.cost)
         if folder is not None:
             (folder / JOINT).unlink(missing_ok=True)
         return personal
+
+
+def _guarded(personal: PersonalModels) -> PersonalModels:
+    """Clients that keep the central model have λ = 0 beside the one that was given."""
+    central, given = personal.central, personal.baseline
+    assert central is not None and given is not None
+    clients = {
+        client: {**decided, "lambda": 0.0, "hypothesis": central.q + decided["cluster"]}
+        if decided["kept"]
+        else decided
+        for client, decided in personal.clients.items()
+    }
+    both = jax.tree.map(lambda a, b: np.concatenate([a, b]), central.hypotheses, given.hypotheses)
+    return dataclasses.replace(
+        personal, clients=clients, central=dataclasses.replace(central, hypotheses=both)
+    )
 
 
 JOINT = "joint.safetensors"

@@ -140,7 +140,7 @@ class PersonalModels:
         """What the objective has to know about some clients."""
         decided = [self.clients[client] for client in clients]
         jobs: dict[str, npt.NDArray[Any]] = {
-            "cluster": np.array([d["cluster"] for d in decided], np.int32)
+            "cluster": np.array([d.get("hypothesis", d["cluster"]) for d in decided], np.int32)
         }
         if decided and "lambda" in decided[0]:
             jobs["lambda"] = np.array([d["lambda"] for d in decided], np.float32)
@@ -168,7 +168,7 @@ class PersonalModels:
         own, mixed = self._score(data, clients, part, everybody)
         extra: dict[str, npt.NDArray[Any]] = {}
         jobs = self._jobs([data.ids[k] for k in clients])
-        cluster = jobs["cluster"]
+        cluster = np.array([self.clients[data.ids[k]]["cluster"] for k in clients])
         if "lambda" in jobs:
             extra["lambda"] = jobs["lambda"].astype(np.float64)
         baseline = None
@@ -243,7 +243,7 @@ class PersonalModels:
                 save_tree(path / "baseline.safetensors", self.baseline.hypotheses, {})
             manifest = self.central.manifest("personal")
         if self.baseline is not None:
-            manifest["baseline"] = self.baseline.algorithm
+            manifest["baseline"] = {"central": self.baseline.algorithm, "q": self.baseline.q}
         manifest |= {
             "model": self.model.spec,
             "label_names": self.label_names,

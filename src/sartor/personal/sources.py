@@ -15,7 +15,7 @@ from sartor.engine.blocks import Jobs
 from sartor.engine.schedule import Ints, padded
 from sartor.engine.scoring import positions
 from sartor.errors import ConfigError, DataError
-from sartor.randomness import key_data, mix, uniforms
+from sartor.randomness import Words, key_data, mix, uniforms
 
 
 class Sample(NamedTuple):
@@ -27,6 +27,8 @@ class Sample(NamedTuple):
         pool: positions in ``data.rows`` of all examples of Ĉ, cluster by cluster.
         first: [clients] where a client's share of it begins: that of its cluster, or its own.
         counts: [clients] how many examples it draws from.
+        mine: [clients, 2] where a client's own examples begin and end in the pool; nowhere if it
+            has none there.
         own: whether the share is the client's alone, to be used in order and not drawn from.
     """
 
@@ -34,6 +36,7 @@ class Sample(NamedTuple):
     pool: Ints
     first: Ints
     counts: Ints
+    mine: Ints
     own: bool = False
 
 
@@ -41,15 +44,19 @@ class Sample(NamedTuple):
 class Interpolation:
     """Mixes a client's batches with draws from Ĉ, with replacement, each used once a pass.
 
-    All λ of a client share the draws, and the numbers that decide between the two sources.
+    A client has one sample Ĉ' for all λ and all trials, and for its final model. A trial on a fold
+    of the client's training part draws again where it drew from that part, as otherwise the fold
+    would not be held out.
 
     Attributes:
         sample: Ĉ.
+        words: [clients] their randomness.
         r: draws for each example of the client.
         step: replace examples with probability 1 − λ, or add r times as many.
     """
 
     sample: Sample
+    words: Words
     r: int
     step: Literal["sample", "weight"]
 
@@ -69,22 +76,32 @@ class Interpolation:
             padded(a, lanes)[:, None]
             for a in (jobs.words, jobs.train.sizes, jobs.client, jobs.values["lambda"])
         )
+        folds = padded(jobs.values.get("folds", np.zeros(jobs.number, bool)), lanes)[:, None]
         per_pass = np.maximum(-(-sizes // batch), 1) * (self.r if self.step == "sample" else 1)
         step = np.arange(steps)[:, None, None]
         wide = batch if self.step == "sample" else self.r * batch
         slot = (step % per_pass) * wide + np.arange(wide)  # the number of the draw in its pass
-        others = self._draw(words, client, slot)
+        others = self._draw(client, slot, folds)
         if self.step == "weight":
             mine = np.where(lambda_ > 0, rows, others[..., :batch])  # λ = 0 reads no client data
             return np.concatenate([mine, others], axis=2)
         toss = uniforms(mix(words, "source", step * batch + np.arange(batch)))
         return np.where(toss < lambda_, rows, others)
 
-    def _draw(self, words: Any, client: Ints, slot: Ints) -> npt.NDArray[Any]:
+    def _draw(self, client: Ints, slot: Ints, folds: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
         first, count = self.sample.first[client], self.sample.counts[client]
         if self.sample.own:
             return self.sample.pool[first + slot % count]
-        return self.sample.pool[first + (uniforms(mix(words, "draw", slot)) * count).astype(int)]
+        words = self.words[client]
+        place = first + (uniforms(mix(words, "draw", slot)) * count).astype(int)
+        begin, end = self.sample.mine[client, 0], self.sample.mine[client, 1]
+        again = folds & (place >= begin) & (place < end) & (end - begin < count)
+        if again.any():
+            rest = count - (end - begin)
+            other = first + (uniforms(mix(words, "again", slot)) * rest).astype(int)
+            other = np.where(other >= begin, other + (end - begin), other)
+            place = np.where(again, other, place)
+        return self.sample.pool[place]
 
 
 def clients_sample(data: ClientData, cluster: Ints | None) -> Sample:
@@ -99,7 +116,10 @@ def clients_sample(data: ClientData, cluster: Ints | None) -> Sample:
     empty = sizes[group] == 0  # a cluster of unseen clients only draws from everybody
     first = np.where(empty, 0, firsts[group])
     count = np.where(empty, sizes.sum(), sizes[group])
-    return Sample(data, positions(data, order, "train"), first, count)
+    mine = np.zeros((len(data), 2), np.int64)
+    ends = np.cumsum(data.sizes("train")[order])
+    mine[order] = np.stack([ends - data.sizes("train")[order], ends], axis=1)
+    return Sample(data, positions(data, order, "train"), first, count, mine)
 
 
 def public_sample(data: ClientData, public: ClientData) -> Sample:
@@ -175,7 +195,14 @@ def _appended(data: ClientData, columns: dict[str, npt.NDArray[Any]], what: str)
                 f"{what} has the shape {columns[name].shape[1:]} in column {name!r}, and the "
                 f"clients' data {column.shape[1:]}"
             )
-        merged[name] = np.concatenate([np.asarray(column), columns[name].astype(column.dtype)])
+        new = columns[name]
+        same = new.astype(column.dtype)
+        if new.dtype.kind != column.dtype.kind or not (same == new).all():
+            raise DataError(
+                f"{what} has {new.dtype} in column {name!r}, which does not fit the clients' "
+                f"{column.dtype}; give it in the same form"
+            )
+        merged[name] = np.concatenate([np.asarray(column), same])
     # A client that nobody asks for holds them; the others' positions stay what they were.
     end = len(data.rows)
     nobody = np.array([[end, end + there, end + there, end + there]])
@@ -193,4 +220,5 @@ def _appended(data: ClientData, columns: dict[str, npt.NDArray[Any]], what: str)
         len(data.rows) + np.arange(there),
         np.zeros(everyone, np.int64),
         np.full(everyone, there),
+        np.zeros((everyone, 2), np.int64),
     )

@@ -47,6 +47,15 @@ class Statistics(NamedTuple):
             np.add.at(total, group, part)
         return out
 
+    def without(self, others: Statistics, where: npt.NDArray[np.bool_]) -> Statistics:
+        """Less those of others, where that is wanted."""
+        return Statistics(
+            *(
+                a - np.where(where.reshape(-1, *[1] * (a.ndim - 1)), b, 0)
+                for a, b in zip(self, others, strict=True)
+            )
+        )
+
     def numbers(self) -> int:
         """How many different numbers one client's statistics are."""
         d, outputs = self.cross.shape[-2:]
