@@ -20,7 +20,7 @@ demo: $(INSTALLED)
 	@echo "The report is runs/demo/report.html"
 
 test: lint
-	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --cov --cov-report=term $(PYTEST_ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

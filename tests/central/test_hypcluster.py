@@ -19,7 +19,7 @@ LIMITS = {
 }
 """Population limits of the synthetic data for q = 1 ... 5: nothing can be lower."""
 
-FULL = {"rounds": 80, "cohort": 100, "batch": 100, "learning_rate": 5.0, "server_momentum": 0.0}
+FULL = {"rounds": 60, "cohort": 100, "batch": 100, "learning_rate": 5.0, "server_momentum": 0.0}
 """Full participation, full batches: gradient descent on each cluster's objective."""
 
 
@@ -111,8 +111,8 @@ def test_recovers_the_true_clusters(layout):
 @pytest.mark.parametrize("layout", ["literal", "shifted"])
 def test_exact_loss_is_near_the_population_limit_and_never_below(layout):
     truth = sartor.data.synthetic_distributions(layout=layout)
-    losses = np.zeros((3, 5))
-    for seed in range(3):
+    losses = np.zeros((2, 5))
+    for seed in range(2):
         data = sartor.data.synthetic(samples=100, layout=layout, seed=100 + seed)
         # With two clusters for four kinds of clients most starts end in three kinds against one.
         for q, restarts in enumerate((1, 30, 10, 5, 5), start=1):

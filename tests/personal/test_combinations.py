@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -42,14 +45,26 @@ def clients(sizes, seed=0, classes=4):
 DATA = clients((12, 30, 9, 21, 40, 16, 25, 14)).split(unseen=0.25, validation=0.2, test=0.2, seed=3)
 
 
-@pytest.fixture(scope="module", params=list(CENTRAL))
-def central(request):
-    return CENTRAL[request.param].fit(MODEL, DATA, seed=0)
+@functools.cache
+def trained(name):
+    return CENTRAL[name].fit(MODEL, DATA, seed=0)
 
 
-@pytest.mark.parametrize("name", list(PERSONAL))
+# The paper's three by three, and one of each of the others.
+PAIRS = [
+    *itertools.product(("FedAvg", "Agnostic", "HypCluster"), ("Finetune", "Dapper", "Mapper")),
+    ("FedAvg", "Local"),
+    ("HypCluster", "Dapper, guarded"),
+    ("FedAvg", "Mapper, apart"),
+    ("KMeansClusters", "Mapper"),
+    ("BregmanClusters", "Finetune"),
+]
+
+
+@pytest.mark.parametrize(("row", "name"), PAIRS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_trains_saves_loads_and_predicts(central, name, tmp_path):
+def test_trains_saves_loads_and_predicts(row, name, tmp_path):
+    central = trained(row)
     personal = PERSONAL[name].fit(central, DATA, seed=0, directory=tmp_path / "work")
     personal.save(tmp_path / "models")
     loaded = sartor.load(tmp_path / "models")
@@ -71,7 +86,7 @@ def test_trains_saves_loads_and_predicts(central, name, tmp_path):
     )
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(
     sizes=st.lists(st.integers(1, 500), min_size=3, max_size=7),
     central=st.sampled_from(["FedAvg", "Agnostic", "HypCluster"]),
@@ -80,8 +95,7 @@ def test_trains_saves_loads_and_predicts(central, name, tmp_path):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_uneven_clients_of_any_size(sizes, central, personal):
     data = clients(sizes, seed=len(sizes))
-    trained = CENTRAL[central].fit(MODEL, data, seed=0)
-    models = PERSONAL[personal].fit(trained, data, seed=0)
+    models = PERSONAL[personal].fit(CENTRAL[central].fit(MODEL, data, seed=0), data, seed=0)
     assert len(models) == len(sizes)
     for client in data.ids:
         p = models.predict_proba(client, data.columns["x"][:4])
@@ -91,7 +105,7 @@ def test_uneven_clients_of_any_size(sizes, central, personal):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_unknown_clients_get_the_hypothesis_of_most():
-    central = CENTRAL["HypCluster"].fit(MODEL, DATA, seed=0)
+    central = trained("HypCluster")
     personal = PERSONAL["Finetune"].fit(central, DATA, seed=0)
     usual = np.bincount(list(personal.cluster.values())).argmax()
     x = DATA.columns["x"][:4]

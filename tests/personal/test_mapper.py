@@ -187,12 +187,8 @@ def test_clusters_and_domains_go_on_by_their_own_rule(data):
     for algorithm in (
         sartor.HypCluster(q=2, start="random", rounds=3, cohort=3),
         sartor.Agnostic(rounds=3, cohort=3, domains="clients"),
-        sartor.Agnostic(rounds=3, cohort=3),
     ):
-        try:
-            central = algorithm.fit(MODEL, with_domains, seed=0)
-        except sartor.errors.DataError:
-            continue  # one domain is all unseen in this split
+        central = algorithm.fit(MODEL, with_domains, seed=0)
         personal = Mapper(rounds=3, cohort=3, cover=(0.0, 0.5)).fit(central, with_domains)
         assert personal.central.q == central.q
         assert personal.cluster == dict(
@@ -222,14 +218,18 @@ def test_kept_local_models_go_on_where_they_were(data, central):
     common = {"cover": (1.0,), "cohort": 10, "epochs": 1, "batch": 1000, "learning_rate": 0.1}
     kept = Mapper(rounds=3, keep_local=True, select="train", **common).fit(central, data, seed=0)
     anew = Mapper(rounds=3, select="train", **common).fit(central, data, seed=0)
+    alone = {
+        epochs: sartor.Finetune(epochs=epochs, batch=1000, learning_rate=0.1).fit(central, data)
+        for epochs in (1, 4)
+    }
+    x = data.columns["x"][:10]
     for k, client in enumerate(data.ids):
         visits = 3 if data.seen[k] else 0  # and the final rerun
-        x = data.columns["x"][:10]
         for personal, epochs in ((kept, visits + 1), (anew, 1)):
-            finetune = sartor.Finetune(epochs=epochs, batch=1000, learning_rate=0.1)
-            alone = finetune.fit(central, data.select([client]), seed=0)
             np.testing.assert_allclose(
-                personal.predict_proba(client, x), alone.predict_proba(client, x), atol=1e-5
+                personal.predict_proba(client, x),
+                alone[epochs].predict_proba(client, x),
+                atol=1e-5,
             )
     with pytest.raises(ConfigError, match="more than a quarter"):
         Mapper(keep_local=True, select="train").fit(
@@ -255,21 +255,18 @@ def test_joint_rounds_choose_lambda_zero_where_it_is_best():
     np.testing.assert_array_equal(personal.central.history["lambda"], 0)
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_streamed_joint_rounds_with_folds(lanes):
+def test_streamed_joint_rounds_with_folds():
     data = clients(sizes=(10,) * 8)
     central = sartor.FedAvg(rounds=2, cohort=2).fit(MODEL, data)
     algorithm = Mapper(select="kfold", cover=(0.0, 0.5, 1.0), folds=2, rounds=2, cohort=2)
     results = [
-        algorithm.fit(central, data, seed=s, engine=sartor.Engine(resident=resident, lanes=lanes))
-        for s in range(2)
+        algorithm.fit(central, data, seed=1, engine=sartor.Engine(resident=resident, lanes=3))
         for resident in (True, False)
     ]
-    for a, b in (results[:2], results[2:]):
-        jax.tree.map(
-            lambda u, v: np.testing.assert_allclose(u, v, atol=1e-6),
-            a.central.hypotheses, b.central.hypotheses,
-        )  # fmt: skip
+    jax.tree.map(
+        lambda u, v: np.testing.assert_allclose(u, v, atol=1e-6),
+        *(personal.central.hypotheses for personal in results),
+    )
 
 
 def test_guard_keeps_the_model_that_was_given(data, central, tmp_path):
