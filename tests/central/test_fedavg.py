@@ -197,11 +197,8 @@ def test_one_compilation_for_all_cohorts_and_chunks(monkeypatch):
     algorithm.fit(MODEL, data, engine=engine, on_chunk=chunks.append)
     assert len(chunks) > 3
     assert len({c.stop - c.start for c in chunks}) > 1
-    [program] = [
-        engine_rounds._compiled(algorithm, MODEL, engine, r, n)
-        for r, n in [(30, engine.lanes_for(MODEL, data, 20, 5))]
-    ]
-    assert program._cache_size() == 1
+    lanes = (("train", engine.lanes_for(MODEL, data, 20, 5)),)
+    assert engine_rounds._compiled(algorithm, MODEL, engine, 30, lanes)._cache_size() == 1
 
 
 def test_chunks_do_not_change_a_bit(monkeypatch):
@@ -243,7 +240,7 @@ def test_another_seed_finds_the_compiled_program_again():
     algorithm, engine = sartor.FedAvg(rounds=25, cohort=5, learning_rate=0.0321), sartor.Engine()
     for seed in range(3):
         algorithm.fit(MODEL, data, seed=seed, engine=engine)
-    lanes = engine.lanes_for(MODEL, data, 20, 5)
+    lanes = (("train", engine.lanes_for(MODEL, data, 20, 5)),)
     assert engine_rounds._compiled(algorithm, MODEL, engine, 25, lanes)._cache_size() == 1
 
 
