@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
+import jax
 import pytest
 
 # Compilation makes the first example slow, which says nothing about the code.
@@ -26,3 +28,17 @@ def real_emnist() -> Path:
     if not path.is_dir():
         pytest.skip("needs federated EMNIST in ../shared/data/fed_emnist")
     return path
+
+
+COMPILING = {"test_mapper", "test_dapper", "test_combinations", "test_cost", "test_agnostic"}
+"""Modules of many small programs, which take longer to compile well than to run."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compile without most optimizations where speed does not matter."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    quick = request.path.stem in COMPILING
+    jax.config.update("jax_disable_most_optimizations", quick or before)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -134,7 +134,7 @@ def test_both_steps_have_the_same_expected_gradient():
     means = {}
     for step, batch in (("sample", 40), ("weight", 40)):
         changes = []
-        for seed in range(100):
+        for seed in range(60):
             algorithm = Dapper(
                 cover=(0.3,), step=step, r=1, batch=batch, learning_rate=1e-2, select="train"
             )
