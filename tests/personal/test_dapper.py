@@ -161,7 +161,31 @@ def pair(columns):
     return columns["x"], jnp.asarray(columns["y"])
 
 
-def test_each_draw_is_used_once_and_all_lambdas_share_them():
+@pytest.mark.parametrize("step", ["sample", "weight"])
+def test_every_draw_is_used_once_in_a_pass(step):
+    from sartor.engine.blocks import everybody
+
+    data, r, batch = clients(sizes=(25, 40, 7)), 3, 10
+    jobs = everybody(data, 0, np.zeros(3, np.int64))
+    jobs.values["lambda"] = np.zeros(3, np.float32)
+    # A sample that is the clients' own, one after another: its places are the numbers of draws.
+    counts = r * data.sizes("train")
+    sample = clients_sample(data, None)._replace(
+        pool=np.arange(counts.sum()), first=np.cumsum(counts) - counts, counts=counts, own=True
+    )
+    steps = -(-data.sizes("train") // batch) * (r if step == "sample" else 1)
+    rows = np.zeros((steps.max(), 3, batch), np.int64)
+    mixed = Interpolation(sample, jobs.words, r, step)(rows, jobs, batch)
+    for k, size in enumerate((25, 40, 7)):
+        used = []
+        for s in range(steps[k]):
+            valid = min(batch, size - s % -(-size // batch) * batch)
+            mine = mixed[s, k, :valid] if step == "sample" else mixed[s, k, batch:][: r * valid]
+            used += mine.tolist()
+        np.testing.assert_array_equal(np.sort(used), sample.first[k] + np.arange(counts[k]))
+
+
+def test_all_lambdas_share_the_draws():
     data = clients(sizes=(25, 40))
     sample = clients_sample(data, None)
     from sartor.engine.blocks import everybody
@@ -250,13 +274,9 @@ def test_lambda_is_chosen_by_hold_out_and_all_data_is_used_after():
     assert {d["how"] for d in personal.clients.values()} == {"holdout"}
     scores = personal.evaluate(data, part="validation")
     assert scores.extra["lambda"][5] == 1.0
-    # The refit reads the validation part, too.
-    y = data.columns["y"].copy()
-    held = data.part(5, "validation")
-    y[held] = 1 - y[held]
-    other = Dapper(cover=(1.0,), learning_rate=0.3, epochs=3).fit(
-        central, dataclasses.replace(data, columns={**data.columns, "y": y})
-    )
+    # The refit reads the validation part, too: with nothing to choose, only the training part is.
+    other = Dapper(cover=(1.0,), learning_rate=0.3, epochs=3).fit(central, data)
+    assert {d["how"] for d in other.clients.values()} == {"given"}
     assert not np.allclose(
         other.params("c5")["dense_1"]["w"], personal.params("c5")["dense_1"]["w"]
     )
@@ -494,3 +514,62 @@ def test_public_data_in_another_form_is_refused(data, central):
 def test_a_guard_needs_a_hold_out():
     with pytest.raises(ConfigError, match="a guard needs examples that were held out"):
         Dapper(guard=True, select="train")
+
+
+def test_statistics_by_cluster_and_folds():
+    from sartor.personal.choosing import make_trials, trial_jobs
+    from sartor.personal.statistics import Solver
+
+    data = regression().split(unseen=0.4, seed=3)
+    seen, unseen = np.flatnonzero(data.seen), np.flatnonzero(~data.seen)
+    cluster = np.zeros(5, np.int64)
+    cluster[seen[0]], cluster[unseen[0]] = 1, 2  # a cluster of one, and one of an unseen client
+    solver = Solver.of(data, cluster)
+    sizes = data.sizes("train")
+    assert solver.pooled.examples[seen[0]] == sizes[seen[0]]
+    assert solver.pooled.examples[seen[1]] == sizes[seen[1:]].sum()
+    assert solver.pooled.examples[unseen[0]] == sizes[seen].sum()
+    # A fold is held out of Ĉ: spoiling it changes its own loss, and nothing that it is tried on.
+    together = np.zeros(5, np.int64)
+    trials = make_trials(data, "kfold", 3, seed=0)
+    jobs = trial_jobs(data, trials, 0, together, np.array([0.0]))
+    tried = Solver.of(data, None).trial_losses(jobs)
+    x, y = (data.columns[n][data.part(seen[0])] for n in ("x", "y"))
+    rest = np.concatenate([data.part(k) for k in seen[1:]])
+    z = np.concatenate([data.columns["x"][rest], np.ones((len(rest), 1))], axis=1).astype(float)
+    w = np.linalg.lstsq(z, data.columns["y"][rest].astype(float), rcond=None)[0]
+    expected = ((x @ w[:3] + w[3] - y) ** 2).mean()
+    mine = jobs.client == seen[0]
+    got = np.average(tried[mine], weights=jobs.held.sizes[mine])
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", [Dapper(cover=(0.0, 1.0)), sartor.Finetune(guard=True)])
+def test_trials_that_were_stopped_go_on(algorithm, central, tmp_path, monkeypatch):
+    from sartor.personal import choosing
+
+    split = clients((4, 9, 5, 30, 6, 12)).split(validation=0.25, seed=0)
+    whole = algorithm.fit(central, split, engine=sartor.Engine(lanes=2))
+    monkeypatch.setattr(choosing, "SAVE_SECONDS", 0.0)
+    noted = []
+
+    def stopping(self, block):
+        plain(self, block)
+        noted.append(len(block.jobs))
+        if len(noted) == 2:
+            raise KeyboardInterrupt
+
+    plain = choosing.Book.note
+    monkeypatch.setattr(choosing.Book, "note", stopping)
+    settings = {"directory": tmp_path / "work", "engine": sartor.Engine(lanes=2)}
+    with pytest.raises(KeyboardInterrupt):
+        algorithm.fit(central, split, **settings)
+    again = algorithm.fit(central, split, **settings)
+    jobs = len(split) * len(algorithm.cover or (1.0,))
+    assert sum(noted) == jobs  # none was tried twice
+    assert again.clients == whole.clients
+    for client in split.ids:
+        same(again.params(client), whole.params(client))
+    before = len(noted)
+    algorithm.fit(central, split, **settings)
+    assert len(noted) == before

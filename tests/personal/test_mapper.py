@@ -122,26 +122,15 @@ def test_one_gradient_step_is_the_gradient_of_the_mixture(data, central):
     personal = algorithm.fit(plain, one, seed=0)
     own = one.client("c2")
     x, y = own["x"], jnp.asarray(own["y"])
-    h_c = plain.params
-    h_l = h_c
+
+    def loss(local, h_c):
+        said = (MODEL.apply(h, x, None) for h in (local, h_c))
+        return MODEL.loss_of(interpolate(0.5, *said, probabilities=True), y).mean()
+
+    h_c = h_l = plain.params
     for _ in range(2):
-        g = jax.grad(
-            lambda p: MODEL.loss_of(
-                interpolate(
-                    0.5, MODEL.apply(p, x, None), MODEL.apply(h_c, x, None), probabilities=True
-                ),
-                y,
-            ).mean()
-        )(h_l)
-        h_l = jax.tree.map(lambda a, b: a - 0.1 * b, h_l, g)
-    g = jax.grad(
-        lambda p: MODEL.loss_of(
-            interpolate(
-                0.5, MODEL.apply(h_l, x, None), MODEL.apply(p, x, None), probabilities=True
-            ),
-            y,
-        ).mean()
-    )(h_c)
+        h_l = jax.tree.map(lambda a, b: a - 0.1 * b, h_l, jax.grad(loss)(h_l, h_c))
+    g = jax.grad(loss, argnums=1)(h_l, h_c)
     expected = jax.tree.map(lambda a, b: a - 0.2 * b, h_c, g)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), personal.central.params, expected

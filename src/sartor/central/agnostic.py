@@ -44,20 +44,12 @@ class Upload(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Agnostic(FedAvg):
-    """Agnostic federated learning; everything that FedAvg has, and weights of domains.
+    """Agnostic federated learning: FedAvg with weights of domains.
+
+    The attributes are FedAvg's (``weights`` now weighs clients of one domain against each other),
+    and:
 
     Attributes:
-        rounds: communication rounds T.
-        cohort: clients that take part in a round; all of them if there are fewer.
-        epochs: passes of a client over its own data in a round.
-        batch: examples in a client's step.
-        learning_rate: step size of the clients' SGD; not used with a ``client_optimizer``.
-        weights: how clients of one domain are weighed against each other: ``"size"`` by m_k,
-            ``"uniform"`` by 1.
-        server_learning_rate: step size of the server on the averaged change.
-        server_momentum: momentum of the server; 0 is plain averaging.
-        client_optimizer: replaces the clients' SGD; an ``Optimizer`` or any optax transformation.
-        server_optimizer: likewise for the server.
         domains: ``"domain"`` takes the clients' metadata of that name (or of any other name that
             is given), ``"clients"`` makes every client a domain.
         domain_step: step size of the exponentiated gradient in λ; 0 keeps it as it is.
@@ -119,10 +111,8 @@ class Agnostic(FedAvg):
         return names.tolist(), codes
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
-        """Every client's domain, and one entry for each domain there is."""
-        names, codes = self._codes(data)
-        several = np.zeros((len(data), len(names)), np.bool_)
-        return {"domain": codes.astype(np.int32), "domains": several}
+        """Every client's domain."""
+        return {"domain": self._codes(data)[1].astype(np.int32)}
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """A random model, and λ where it begins."""
@@ -143,20 +133,22 @@ class Agnostic(FedAvg):
         losses = cohort.score(state.hypotheses)[:, 0]
         trained = cohort.train(state.hypotheses, self.client_sgd, self.weigh(state, cohort))
         metrics = {"loss": trained.loss, "finite": trained.finite & jnp.isfinite(losses)}
-        upload = self.upload(cohort, trained, losses)
+        upload = self.upload(state, cohort, trained, losses)
         return upload, {**metrics, "domain_weights": state.domain_weights}
 
     def weigh(self, state: Any, cohort: Cohort) -> jax.Array:
         """λ_d of a client's domain d, shared out over the examples of that domain."""
         share = state.counts.mean(axis=0)
         scale = state.domain_weights / jnp.maximum(share, TINY)
-        return self._examples(cohort) * scale[cohort.clients["domain"]]
+        return super().weigh(state, cohort) * scale[cohort.clients["domain"]]
 
-    def upload(self, cohort: Cohort, trained: Trained, losses: jax.Array | None = None) -> Upload:
+    def upload(
+        self, state: Any, cohort: Cohort, trained: Trained, losses: jax.Array | None = None
+    ) -> Upload:
         """Sums over all clients, and over those of every domain."""
-        own = self._examples(cohort)
+        own = super().weigh(state, cohort)
         losses = trained.loss if losses is None else losses
-        domains = jnp.arange(cohort.clients["domains"].shape[-1])
+        domains = jnp.arange(len(state.domain_weights))
         member = cohort.clients["domain"] == domains[:, None]  # [domains, clients]
         return Upload(
             trained.change,
@@ -164,9 +156,6 @@ class Agnostic(FedAvg):
             jnp.where(member, own * losses, 0).sum(axis=1),
             jnp.where(member, own, 0).sum(axis=1),
         )
-
-    def _examples(self, cohort: Cohort) -> jax.Array:
-        return cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
 
     def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
         """Add the last weights to those at the beginning of every round."""

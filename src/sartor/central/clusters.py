@@ -19,13 +19,18 @@ import numpy.typing as npt
 from sartor.central.bregman import Points, hard_clustering
 from sartor.central.fedavg import FedAvg, State
 from sartor.central.model import CentralModel
+from sartor.central.settings import check_numbers
 from sartor.data import ClientData
 from sartor.engine import Cohort
+from sartor.engine.scoring import positions
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model
 from sartor.randomness import mix
 
 Floats = npt.NDArray[np.float64]
+
+NUMBERS = 2**22
+"""About how many features are held at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,13 +89,7 @@ class Clusters(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("q", "restarts"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ConfigError(
-                    f"{type(self).__name__}: {name} must be a whole number of at least 1 "
-                    f"(got {value!r})"
-                )
+        check_numbers(self, at_least_one=("q", "restarts"))
 
     def check(self, data: ClientData) -> None:
         """There must be a client for every cluster."""
@@ -126,7 +125,7 @@ class Clusters(FedAvg):
         trained = cohort.train(state.hypotheses, self.client_sgd, self.weigh(state, cohort), f)
         share = (f[:, None] == jnp.arange(self.q)).mean(axis=0)
         metrics = {"loss": trained.loss, "finite": trained.finite, "share": share}
-        return self.upload(cohort, trained), metrics
+        return self.upload(state, cohort, trained), metrics
 
     def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
         """Remember how clients are assigned."""
@@ -187,11 +186,9 @@ class MetaFeatures:
 class KMeansClusters(Clusters):
     """k-means on what is known about the clients, such as place or device; then FedAvg for each.
 
-    The attributes are FedAvg's, and:
+    The attributes are FedAvg's, ``q`` and ``restarts`` as in :class:`Clusters`, and:
 
     Attributes:
-        q: number of clusters.
-        restarts: the best of so many clusterings from different starts is taken.
         features: names of the clients' metadata; all of it if not given.
     """
 
@@ -243,7 +240,7 @@ class Distributions:
         simplex = np.zeros((len(data), self.classes))
         if self.classes:
             owner = np.repeat(np.arange(len(data)), sizes)
-            y = data.columns["y"][data.rows[_train_positions(data)]]
+            y = data.columns["y"][data.rows[positions(data, np.arange(len(data)), "train")]]
             known = y < self.classes  # a label that came later tells nothing about the centres
             np.add.at(simplex, (owner[known], y[known]), 1.0)
             simplex = simplex / np.maximum(simplex.sum(axis=1, keepdims=True), 1)
@@ -266,13 +263,8 @@ class BregmanClusters(Clusters):
 
     The divergence is the sum of KL divergence between label distributions and squared distance
     between means of standardized features (the divergence of Gaussians with one covariance). It
-    knows nothing of the task, which is the point of the comparison with HypCluster.
-
-    The attributes are FedAvg's, and:
-
-    Attributes:
-        q: number of clusters.
-        restarts: the best of so many clusterings from different starts is taken.
+    knows nothing of the task, which is the point of the comparison with HypCluster. The attributes
+    are FedAvg's, and ``q`` and ``restarts`` as in :class:`Clusters`.
     """
 
     def space(self, data: ClientData) -> Distributions:
@@ -291,20 +283,17 @@ def feature_moments(data: ClientData, *, with_labels: bool) -> tuple[Floats, Flo
     """Every client's mean of each feature, and of its square: [clients, features]."""
     names = [n for n in sorted(data.columns) if n != "y" or with_labels]
     width = sum(int(np.prod(data.columns[n].shape[1:])) for n in names)
+    sizes = data.sizes("train")
     means, squares = np.zeros((2, len(data), width))
-    for k in range(len(data)):
-        rows = data.rows[data.bounds[k, 0] : data.bounds[k, 1]]
-        if not names:
-            break
+    group = np.cumsum(sizes) * width // NUMBERS
+    for number in np.unique(group) if names else ():
+        some = np.flatnonzero(group == number)
+        rows = data.rows[positions(data, some, "train")]
         flat = np.concatenate(
             [np.asarray(data.columns[n][rows], np.float64).reshape(len(rows), -1) for n in names],
             axis=1,
         )
-        means[k], squares[k] = flat.mean(axis=0), (flat**2).mean(axis=0)
+        starts = np.cumsum(sizes[some]) - sizes[some]
+        means[some] = np.add.reduceat(flat, starts) / sizes[some, None]
+        squares[some] = np.add.reduceat(flat**2, starts) / sizes[some, None]
     return means, squares
-
-
-def _train_positions(data: ClientData) -> npt.NDArray[np.int64]:
-    sizes = data.sizes("train")
-    starts = np.cumsum(sizes) - sizes
-    return np.arange(sizes.sum()) + np.repeat(data.bounds[:, 0] - starts, sizes)

@@ -86,13 +86,15 @@ class FedAvg(Central):
         """Every client trains from the global model; the changes are summed by weight."""
         trained = cohort.train(state.hypotheses, self.client_sgd, self.weigh(state, cohort))
         metrics = {"loss": trained.loss, "finite": trained.finite}
-        return self.upload(cohort, trained), metrics
+        return self.upload(state, cohort, trained), metrics
 
     def weigh(self, state: Any, cohort: Cohort) -> jax.Array:
         """How much each client of a cohort counts."""
         return cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
 
-    def upload(self, cohort: Cohort, trained: Trained, losses: jax.Array | None = None) -> Any:
+    def upload(
+        self, state: Any, cohort: Cohort, trained: Trained, losses: jax.Array | None = None
+    ) -> Any:
         """What the cohort sends of what it has trained."""
         return Upload(trained.change, trained.weight)
 

@@ -19,7 +19,7 @@ import optax
 from sartor.central.fedavg import FedAvg
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_choices
-from sartor.central.starts import clients_start, plus_plus_start, start_cost
+from sartor.central.starts import lending_cost, lent_models
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Cohort, Engine, Pass
@@ -41,19 +41,12 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class HypCluster(FedAvg):
-    """Hypothesis-based clustering; everything that FedAvg has, and for each of q hypotheses.
+    """Hypothesis-based clustering: FedAvg for each of q hypotheses.
+
+    The attributes are FedAvg's (``rounds`` counts those of a warm start, ``cohort`` is the paper's
+    P), and:
 
     Attributes:
-        rounds: communication rounds T, those of a warm start included.
-        cohort: clients P that take part in a round; all of them if there are fewer.
-        epochs: passes of a client over its own data in a round.
-        batch: examples in a client's step.
-        learning_rate: step size of the clients' SGD; not used with a ``client_optimizer``.
-        weights: ``"size"`` weighs client k by m_k (the paper's m_k/m), ``"uniform"`` by 1 (1/p).
-        server_learning_rate: step size of the server on the averaged change.
-        server_momentum: momentum of the server; 0 is plain averaging.
-        client_optimizer: replaces the clients' SGD; an ``Optimizer`` or any optax transformation.
-        server_optimizer: likewise for the server.
         q: number of clusters; several numbers train several clusterings together, and each client
             takes the best one by its validation part.
         start: where the hypotheses begin. ``"warm"``: as FedAvg models, each trained apart for
@@ -140,19 +133,20 @@ class HypCluster(FedAvg):
 
     def begin(self, state: State, model: Model, data: ClientData, seed: int, engine: Engine) -> Any:
         """Initialize h^0_i."""
-        if self.start in ("warm", "random") or max(self.blocks) == 1:
+        if not self._lent:
             return state
-        find = clients_start if self.start == "clients" else plus_plus_start
         first = jax.tree.map(lambda a: a[:1], state.hypotheses)
-        hypotheses = find(self, model, data, first, self.blocks, seed, engine)
-        return state._replace(hypotheses=hypotheses)
+        return state._replace(hypotheses=lent_models(self, model, data, first, seed, engine))
+
+    @property
+    def _lent(self) -> bool:
+        """Whether clients lend their models as a start."""
+        return self.start in ("clients", "kmeans++") and max(self.blocks) > 1
 
     def cost(self, model: Model, data: ClientData, seed: int) -> Cost:
         """The rounds, and what the clients did that lent their models as a start."""
         cost = super().cost(model, data, seed)
-        if self.start in ("warm", "random") or max(self.blocks) == 1:
-            return cost
-        return cost + start_cost(self, model, data, self.blocks, seed)
+        return cost + lending_cost(self, model, data, seed) if self._lent else cost
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """Every client finds its cluster and trains that hypothesis, in every clustering."""
@@ -165,7 +159,7 @@ class HypCluster(FedAvg):
             "share": taken.sum(axis=0) / f.shape[0],
             "margin": margin,
         }
-        return self.upload(cohort, trained), metrics
+        return self.upload(state, cohort, trained), metrics
 
     def _assign(self, state: State, cohort: Cohort) -> tuple[jax.Array, jax.Array]:
         """f^t(k) = argmin_i L_k(h_i), the first where several are equal: [clients, clusterings].

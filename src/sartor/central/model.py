@@ -26,7 +26,13 @@ from sartor.models import Model, Params
 
 FORMAT = "sartor-models"
 VERSION = 1
-FILES = {"manifest.json", "central.safetensors", "baseline.safetensors", "joint.safetensors"}
+FILES = {
+    "manifest.json",
+    "central.safetensors",
+    "baseline.safetensors",
+    "joint.safetensors",
+    "trials.safetensors",
+}
 """What a directory of models may hold beside the shards of clients' models."""
 
 

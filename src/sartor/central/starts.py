@@ -24,80 +24,60 @@ CANDIDATES = 8
 """For each centre that ``kmeans++`` draws, how many clients it has to choose from."""
 
 
-def clients_start(
-    algorithm: Any,
-    model: Model,
-    data: ClientData,
-    first: Params,
-    blocks: tuple[int, ...],
-    seed: int,
-    engine: Engine,
+def lent_models(
+    algorithm: Any, model: Model, data: ClientData, first: Params, seed: int, engine: Engine
 ) -> Params:
-    """Models of clients drawn at random, different ones within each clustering."""
-    drawn = [_draw(data, q, mix(seed, "start", block)) for block, q in enumerate(blocks)]
-    needed, places = np.unique(np.concatenate(drawn), return_inverse=True)
-    own = _own_models(algorithm, model, data, needed, first, seed, engine)
-    return jax.tree.map(lambda a: a[places], own)
+    """A hypothesis for every cluster of every clustering: the model of a client that lends it.
 
-
-def plus_plus_start(
-    algorithm: Any,
-    model: Model,
-    data: ClientData,
-    first: Params,
-    blocks: tuple[int, ...],
-    seed: int,
-    engine: Engine,
-) -> Params:
-    """Models of clients drawn one by one, in proportion to what the ones before cost them.
-
-    The cost is a client's excess loss, min_i L_k(h_i) − L_k(own model), which is the KL
-    divergence for densities; so a client that is a centre already is never drawn again.
+    ``"clients"`` draws them at random, different ones within each clustering. ``"kmeans++"`` draws
+    one after another, in proportion to what the ones before cost a client: its excess loss,
+    min_i L_k(h_i) − L_k(own model), which is the KL divergence for densities. So a client that is a
+    centre already is never drawn again.
     """
-    candidates = _candidates(algorithm, data, blocks, seed)
-    own = _own_models(algorithm, model, data, candidates, first, seed, engine)
-    losses = losses_by_client(model, data, candidates, own, engine)
+    lenders = _lenders(algorithm, data, seed)
+    own = _own_models(algorithm, model, data, lenders, first, seed, engine)
+    if algorithm.start == "clients":
+        drawn = np.concatenate(_drawn(algorithm, data, seed))
+        return jax.tree.map(lambda a: a[np.searchsorted(lenders, drawn)], own)
+    losses = losses_by_client(model, data, lenders, own, engine)
     excess = np.maximum(losses - np.diag(losses)[:, None], 0)  # [client, whose model]
-    weights = data.sizes("train")[candidates] if algorithm.weights == "size" else 1.0
+    weights = data.sizes("train")[lenders] if algorithm.weights == "size" else 1.0
 
     def cost(chosen: list[int]) -> npt.NDArray[np.float64]:
-        return weights * (excess[:, chosen].min(axis=1) if chosen else np.ones(len(candidates)))
+        return weights * (excess[:, chosen].min(axis=1) if chosen else np.ones(len(lenders)))
 
     centres = [
         centre
-        for block, q in enumerate(blocks)
+        for block, q in enumerate(algorithm.blocks)
         for centre in spread_out(cost, q, mix(seed, "kmeans++", block))
     ]
     return jax.tree.map(lambda a: a[np.array(centres)], own)
 
 
-def start_cost(
-    algorithm: Any, model: Model, data: ClientData, blocks: tuple[int, ...], seed: int
-) -> Cost:
-    """What the clients did whose models were drawn, or could have been."""
-    chosen, others = _clients_of(data, blocks, seed), 0
-    if algorithm.start == "kmeans++":
-        chosen = _candidates(algorithm, data, blocks, seed)
-        others = len(chosen)  # every candidate scores the models of all
-    size, one = data.sizes("train")[chosen], parameter_bytes(model)
-    cost = Cost.nothing(data.ids)
-    cost.down[chosen] = (1 + others) * one
-    cost.up[chosen] = one
-    cost.examples[chosen] = (algorithm.start_epochs + others) * size
-    cost.steps[chosen] = steps_of(size, algorithm.batch, algorithm.start_epochs)
+def lending_cost(algorithm: Any, model: Model, data: ClientData, seed: int) -> Cost:
+    """What the lenders did."""
+    lenders, one = _lenders(algorithm, data, seed), parameter_bytes(model)
+    others = len(lenders) if algorithm.start == "kmeans++" else 0  # all score the models of all
+    size, cost = data.sizes("train")[lenders], Cost.nothing(data.ids)
+    cost.down[lenders] = (1 + others) * one
+    cost.up[lenders] = one
+    cost.examples[lenders] = (algorithm.start_epochs + others) * size
+    cost.steps[lenders] = steps_of(size, algorithm.batch, algorithm.start_epochs)
     return cost
 
 
-def _clients_of(data: ClientData, blocks: tuple[int, ...], seed: int) -> npt.NDArray[np.int64]:
-    drawn = [_draw(data, q, mix(seed, "start", block)) for block, q in enumerate(blocks)]
-    return np.unique(np.concatenate(drawn))
-
-
-def _candidates(
-    algorithm: Any, data: ClientData, blocks: tuple[int, ...], seed: int
-) -> npt.NDArray[np.int64]:
-    count = max(CANDIDATES * max(blocks), algorithm.cohort)
+def _lenders(algorithm: Any, data: ClientData, seed: int) -> npt.NDArray[np.int64]:
+    """The clients that train a model to lend: those drawn, or those that could be."""
+    if algorithm.start == "clients":
+        return np.unique(np.concatenate(_drawn(algorithm, data, seed)))
+    count = max(CANDIDATES * max(algorithm.blocks), algorithm.cohort)
     return _draw(data, min(count, int(data.seen.sum())), mix(seed, "candidates"))
+
+
+def _drawn(algorithm: Any, data: ClientData, seed: int) -> list[npt.NDArray[np.int64]]:
+    """The clients of every clustering, drawn at random."""
+    blocks = enumerate(algorithm.blocks)
+    return [_draw(data, q, mix(seed, "start", block)) for block, q in blocks]
 
 
 def _draw(data: ClientData, count: int, word: Any) -> npt.NDArray[np.int64]:

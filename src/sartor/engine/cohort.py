@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -77,6 +77,7 @@ class Cohort(NamedTuple):
         examples: what a score pass reads; ``None`` if the algorithm has not asked for it.
         columns: the data's columns.
         devices: over how many devices the lanes are spread.
+        precision: of the arithmetic; the model computes in it already.
     """
 
     model: Model
@@ -86,6 +87,7 @@ class Cohort(NamedTuple):
     examples: Examples | None
     columns: dict[str, jax.Array]
     devices: int
+    precision: Literal["f32", "bf16"] = "f32"
 
     @property
     def sizes(self) -> jax.Array:

@@ -86,7 +86,7 @@ def averaged_sgd(radius: float) -> optax.GradientTransformation:
         steps = memory.steps + 1
         average = jax.tree.map(lambda a, p: a + (p - a) / steps, memory.average, params)
         away = jax.tree.map(lambda p, g, c: p - g - c, params, gradient, memory.centre)
-        scale = jnp.minimum(1.0, radius / jnp.maximum(optax.global_norm(away), 1e-30))
+        scale = jnp.minimum(1.0, radius / jnp.maximum(optax.tree.norm(away), 1e-30))
         updates = jax.tree.map(
             lambda a, c, p: (c + scale * a - p).astype(p.dtype), away, memory.centre, params
         )

@@ -380,7 +380,9 @@ def _compiled(
     lowered = in_precision(model, engine.precision)
 
     def one(state: Tree, columns: Any, plans: Any, held: Any, examples: Any, clients: Any) -> Tree:
-        cohort = Cohort(lowered, clients, plans, held, examples, columns, len(devices))
+        cohort = Cohort(
+            lowered, clients, plans, held, examples, columns, len(devices), engine.precision
+        )
         upload, metrics = algorithm.clients(state, cohort)
         return algorithm.server(state, upload), metrics
 

@@ -6,6 +6,7 @@ import abc
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ from sartor.interrupts import Interrupts
 from sartor.models import Model, parameter_bytes
 from sartor.personal.bank import Bank
 from sartor.personal.choosing import (
+    TRIALS,
+    Book,
     Choice,
     Select,
     choose,
@@ -62,6 +65,26 @@ class Setting(NamedTuple):
     seed: int
     engine: Engine
     given: CentralModel | None = None
+
+
+class Work(NamedTuple):
+    """What is to be done, and where it is kept.
+
+    Attributes:
+        setting: what the algorithm is applied to.
+        recipe: how clients train.
+        mixing: what is mixed into their batches.
+        identity: what makes work the same, so that it can go on where it was stopped.
+        folder: where to keep it; ``None`` for in memory.
+        progress: whether to show bars.
+    """
+
+    setting: Setting
+    recipe: Recipe
+    mixing: Mix | None
+    identity: str
+    folder: Path | None
+    progress: bool | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,45 +218,59 @@ class Personal(abc.ABC):
     ) -> PersonalModels:
         data, name = setting.data, type(self).__name__
         recipe = self.recipe(setting)
-        identity = self._identity(setting, mixing)
-        bank = Bank(recipe.objective.shapes(), folder, identity, expected=len(data))
+        work = Work(setting, recipe, mixing, self._identity(setting, mixing), folder, progress)
+        bank = Bank(recipe.objective.shapes(), folder, work.identity, expected=len(data))
         with Interrupts() as interrupts:
 
-            def stop(what: str) -> None:
+            def stop(done: int, what: str) -> None:
                 if interrupts.requested:
                     if folder is None:
                         raise KeyboardInterrupt
-                    raise InterruptedRun(f"{name} stopped after {what}")
+                    raise InterruptedRun(f"{name} stopped after {done} {what}")
 
-            decided: dict[str, npt.NDArray[Any]] = {"cluster": setting.cluster}
-            cost = self.received(setting)
-            if self.cover or self.guard:
-                chosen, spent = self._decide(setting, recipe, mixing, progress)
-                decided, cost = decided | chosen, cost + spent
+            decided, cost = self._decide(work, stop)
+            tried = "how" in decided and not (decided["how"] == "given").all()
             jobs = everybody(
                 data, setting.seed, setting.cluster,
-                until="validation" if "how" in decided and self.select != "train" else "train",
+                until="validation" if tried and self.select != "train" else "train",
                 **{k: v.astype(np.float32) for k, v in decided.items() if k == "lambda"},
             )  # fmt: skip
             jobs = self.shaped(jobs)
-            cost += job_cost(data, recipe, jobs, mixing)
+            cost += self.received(setting) + job_cost(data, recipe, jobs, mixing)
             done = np.array([client in bank for client in data.ids])
-            run = train_each(
-                data, recipe, jobs,
-                central=self.beside(setting), done=done, engine=setting.engine, mix_rows=mixing,
-            )  # fmt: skip
             with Bar(name, len(data), progress) as bar:
                 bar.update(len(bank))
-                for block in run:
+                for block in self._train(work, jobs, done):
                     self._check_finite(block, data)
                     params = self._guarded(setting, decided, block)
                     bank.add(tuple(data.ids[k] for k in block.jobs), params)
                     bar.update(len(bank), f"loss {block.loss.mean():.4f}")
                     if len(bank) < len(data):
-                        stop(f"{len(bank)} of {len(data)} clients")
+                        stop(len(bank), f"of {len(data)} clients")
+        return self._models(setting, recipe.objective, bank, decided, cost)
+
+    def _models(
+        self,
+        setting: Setting,
+        objective: Objective,
+        bank: Bank,
+        decided: dict[str, npt.NDArray[Any]],
+        cost: Cost,
+    ) -> PersonalModels:
+        columns = {key: values.tolist() for key, values in decided.items()}
+        clients = {
+            client: {key: values[k] for key, values in columns.items()}
+            for k, client in enumerate(setting.data.ids)
+        }
         return PersonalModels(
-            recipe.objective, setting.central, bank, by_client(data, decided), describe(self),
-            data.label_names, setting.engine, cost=cost,
+            objective, setting.central, bank, clients, describe(self), setting.data.label_names,
+            setting.engine, cost=cost,
+        )  # fmt: skip
+
+    def _train(self, work: Work, jobs: Jobs, done: npt.NDArray[np.bool_]) -> Iterator[Block]:
+        return train_each(
+            work.setting.data, work.recipe, jobs, central=self.beside(work.setting), done=done,
+            engine=work.setting.engine, mix_rows=work.mixing,
         )  # fmt: skip
 
     def received(self, setting: Setting) -> Cost:
@@ -244,34 +281,41 @@ class Personal(abc.ABC):
         return cost
 
     def _decide(
-        self, setting: Setting, recipe: Recipe, mixing: Mix | None, progress: bool | None
+        self, work: Work, stop: Callable[[int, str], None]
     ) -> tuple[dict[str, npt.NDArray[Any]], Cost]:
         """What every client chooses, its λ and whether to keep the central model; and the cost."""
-        data, name = setting.data, type(self).__name__
+        setting, data = work.setting, work.setting.data
+        decided: dict[str, npt.NDArray[Any]] = {"cluster": setting.cluster}
         cover = np.array(self.cover or (1.0,))
+        if len(cover) == 1 and not self.guard:  # nothing to choose
+            if self.cover:
+                decided["lambda"] = np.full(len(data), cover[0])
+                decided["how"] = np.full(len(data), "given")
+            return decided, Cost.nothing(data.ids)
+        name = type(self).__name__
         trials = make_trials(data, self.select, self.folds, setting.seed)
         warn_of_fallbacks(name, self.select, trials.how)
         jobs = self.shaped(trial_jobs(data, trials, setting.seed, setting.cluster, cover))
-        run = train_each(
-            data, recipe, jobs,
-            central=self.beside(setting),
-            done=np.zeros(jobs.number, bool), engine=setting.engine, mix_rows=mixing,
-        )  # fmt: skip
-        finished = 0
-        with Bar(f"{name}: trials", jobs.number, progress) as bar:
+        book = Book(work.folder and work.folder / TRIALS, work.identity, jobs.number)
+        with Bar(f"{name}: trials", jobs.number, work.progress) as bar:
+            for block in self._train(work, jobs, book.done) if jobs.number else ():
+                book.note(block)
+                bar.update(int(book.done.sum()))
+                if not book.done.all():
+                    stop(int(book.done.sum()), f"of {jobs.number} trials")
+        choice = choose(data, trials, book.losses, len(cover))
+        return decided | self._chosen(setting, choice, cover), job_cost(
+            data, work.recipe, jobs, work.mixing
+        )
 
-            def note(count: int) -> None:
-                nonlocal finished
-                finished += count
-                bar.update(finished)
-
-            choice = choose(data, trials, len(cover), run if jobs.number else iter(()), note)
-        decided: dict[str, npt.NDArray[Any]] = {"how": choice.how}
+    def _chosen(self, setting: Setting, choice: Choice, cover: Any) -> dict[str, Any]:
+        """What a choice decides for every client."""
+        decided: dict[str, Any] = {"how": choice.how}
         if self.cover:
             decided["lambda"] = cover[choice.candidate]
         if self.guard:
             decided["kept"] = self._keeps(setting, choice)
-        return decided, job_cost(data, recipe, jobs, mixing)
+        return decided
 
     def _keeps(self, setting: Setting, choice: Choice) -> npt.NDArray[np.bool_]:
         """Whether each client does as well with the central model, on what was held out."""
@@ -307,9 +351,6 @@ class Personal(abc.ABC):
         parts: list[Any] = [describe(self), model_identity(setting.model, data), data.fingerprint]
         if mixing is not None:
             parts.append(mixing.data.fingerprint)
-        local = getattr(self, "local", None)
-        if local is not None:
-            parts.append(model_identity(local, data))
         digest.update(json.dumps([*parts, setting.seed, setting.engine.precision]).encode())
         for leaf in jax.tree.leaves(setting.central.hypotheses if setting.central else ()):
             digest.update(np.ascontiguousarray(leaf).tobytes())
@@ -326,15 +367,6 @@ class Personal(abc.ABC):
                 round=0,
                 clients=bad,
             )
-
-
-def by_client(data: ClientData, decided: dict[str, npt.NDArray[Any]]) -> dict[str, dict[str, Any]]:
-    """What was decided, client by client."""
-    columns = {key: values.tolist() for key, values in decided.items()}
-    return {
-        client: {key: values[k] for key, values in columns.items()}
-        for k, client in enumerate(data.ids)
-    }
 
 
 def job_cost(data: ClientData, recipe: Recipe, jobs: Jobs, mixing: Mix | None) -> Cost:

@@ -5,8 +5,9 @@ Trials are jobs like any others, (client, candidate, fold), and go through the l
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -15,11 +16,18 @@ import numpy.typing as npt
 from sartor.data import ClientData
 from sartor.engine.blocks import Block, Jobs
 from sartor.engine.schedule import Ints, Spans, ragged
+from sartor.files import load_arrays, read_metadata, save_tree
 from sartor.randomness import mix, shuffles
 
 Floats = npt.NDArray[np.float64]
 
 Select = Literal["holdout", "kfold", "train"]
+
+TRIALS = "trials.safetensors"
+"""The file, beside the clients' models, that the losses of their trials are kept in."""
+
+SAVE_SECONDS = 2.0
+"""About how much work on trials a kill may lose."""
 
 
 class Trials(NamedTuple):
@@ -31,7 +39,8 @@ class Trials(NamedTuple):
         train: what each trial trains on.
         held: what it is tried on.
         how: [clients] how each client chooses: ``"holdout"``, ``"kfold"``, ``"train"``, or
-            ``"prior"`` if it has too little data to hold anything out.
+            ``"prior"`` if it has too little data to hold anything out. (A client that had one
+            candidate only says ``"given"``.)
     """
 
     client: Ints
@@ -135,29 +144,53 @@ def trial_jobs(data: ClientData, trials: Trials, seed: int, cluster: Ints, cover
     return Jobs(client, trials.train.take(which), words, values, trials.held.take(which))
 
 
-def choose(
-    data: ClientData,
-    trials: Trials,
-    candidates: int,
-    run: Iterator[Block],
-    note: Callable[[int], None],
-) -> Choice:
-    """Run the trials, and let every client take the candidate with the lowest loss.
+class Book:
+    """The losses of trials as they come in; in a file too, if there is one to go on from later.
+
+    Args:
+        path: the file; ``None`` keeps them in memory.
+        identity: the work that they belong to. Those of other work make way.
+        jobs: how many trials there are.
+    """
+
+    def __init__(self, path: Path | None, identity: str, jobs: int) -> None:
+        self.path, self.identity = path, identity
+        self.losses = np.full(jobs, np.nan)
+        self._saved = time.monotonic()
+        if path is not None and path.exists() and read_metadata(path).get("identity") == identity:
+            self.losses = load_arrays(path, "")["losses"].copy()
+
+    @property
+    def done(self) -> npt.NDArray[np.bool_]:
+        """[jobs] which trials have ended."""
+        return ~np.isnan(self.losses)
+
+    def note(self, block: Block) -> None:
+        """Write down what became of some trials; one that diverged loses against any other."""
+        held = np.asarray(block.held_loss)
+        self.losses[block.jobs] = np.where(block.finite & ~np.isnan(held), held, np.inf)
+        if time.monotonic() - self._saved > SAVE_SECONDS or self.done.all():
+            self.save()
+
+    def save(self) -> None:
+        """Write the file."""
+        if self.path is not None:
+            save_tree(self.path, {"losses": self.losses}, {"identity": self.identity})
+        self._saved = time.monotonic()
+
+
+def choose(data: ClientData, trials: Trials, losses: Floats, candidates: int) -> Choice:
+    """Every client takes the candidate with the lowest loss in its trials: [trials · candidates].
 
     Of candidates that are equal the first is taken. A client that could not be tried takes the
     one that is best on average over those that could: the cover's prior.
     """
-    sums = np.zeros((len(data), candidates))
-    counts = np.zeros((len(data), candidates))
-    for block in run:
-        trial, candidate = np.divmod(block.jobs, candidates)
-        client, size = trials.client[trial], trials.held.sizes[trial]
-        loss = np.where(block.finite, np.asarray(block.held_loss), np.inf)
-        np.add.at(sums, (client, candidate), loss * size)
-        np.add.at(counts, (client, candidate), size)
-        note(len(block.jobs))
+    sizes = trials.held.sizes[:, None]
+    sums, counts = np.zeros((len(data), candidates)), np.zeros((len(data), 1))
+    np.add.at(sums, trials.client, losses.reshape(-1, candidates) * sizes)
+    np.add.at(counts, trials.client, sizes)
     loss = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    tried = ~np.isnan(loss).any(axis=1)
+    tried = counts[:, 0] > 0
     prior = int(loss[tried].mean(axis=0).argmin()) if tried.any() else 0
     best = np.where(tried, np.where(np.isnan(loss), np.inf, loss).argmin(axis=1), prior)
     return Choice(best.astype(np.int64), loss, trials.how)

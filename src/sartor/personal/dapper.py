@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from sartor.central import CentralModel
-from sartor.central.settings import check_choices, check_numbers, describe
+from sartor.central.settings import check_choices, check_numbers
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Engine
@@ -29,7 +29,7 @@ from sartor.engine.schedule import Spans
 from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.personal.bank import Bank
-from sartor.personal.base import Personal, Setting, by_client, layer_names
+from sartor.personal.base import Personal, Setting, layer_names
 from sartor.personal.choosing import Select, choose, make_trials, trial_jobs, warn_of_fallbacks
 from sartor.personal.cover import COVER, as_cover
 from sartor.personal.models import PersonalModels
@@ -42,7 +42,7 @@ from sartor.personal.sources import (
     public_sample,
     used_sizes,
 )
-from sartor.personal.statistics import Statistics, as_leaves, mean_loss, minimiser, statistics_of
+from sartor.personal.statistics import Solver, as_leaves
 from sartor.randomness import mix
 
 Step = Literal["sample", "weight"]
@@ -176,60 +176,30 @@ class Dapper(Personal):
                 "Dapper: source='statistics' solves linear regression, sartor.models.linear; use "
                 "another source for this model"
             )
-        own = statistics_of(data, Spans(data.bounds[:, 0], data.sizes("train")))
-        pooled = self._pooled(setting, own)  # of Ĉ, for every client
+        group = setting.cluster if self.mixture == "cluster" else None
         trials = make_trials(data, self.select, self.folds, setting.seed)
         warn_of_fallbacks("Dapper", self.select, trials.how)
+        solver = Solver.of(data, group)
         cover = np.array(self.cover)
         jobs = trial_jobs(data, trials, setting.seed, setting.cluster, cover)
-        others = pooled.take(jobs.client)
-        # Folds are held out of Ĉ too, where the client is part of it.
-        inside = jobs.values["folds"] & data.seen[jobs.client]
-        alone = others.examples == own.examples[jobs.client]
-        others = others.without(own.take(jobs.client), inside & ~alone)
-        tried = minimiser(
-            statistics_of(data, jobs.train), others, np.tile(cover, len(trials.client))
-        )
-        losses = mean_loss(statistics_of(data, jobs.held or jobs.train), tried)
-        block = Block(np.arange(jobs.number), {}, losses, np.isfinite(losses), losses)
-        choice = choose(data, trials, len(cover), iter([block]), lambda _: None)
-        lambda_ = cover[choice.candidate]
+        choice = choose(data, trials, solver.trial_losses(jobs), len(cover))
+        chosen = self._chosen(setting, choice, cover)
         end = data.bounds[:, 1 if self.select == "train" else 2]
         everything = Spans(data.bounds[:, 0], end - data.bounds[:, 0])
-        final = minimiser(statistics_of(data, everything), pooled, lambda_)
-        decided = {"cluster": setting.cluster, "how": choice.how, "lambda": lambda_}
-        if self.guard:
-            decided["kept"] = self._keeps(setting, choice)
-        made = Block(np.arange(len(data)), as_leaves(final), lambda_, lambda_ >= 0, None)
-        params = self._guarded(setting, decided, made)
+        leaves = as_leaves(solver.solve(everything, chosen["lambda"]))
+        made = Block(np.arange(len(data)), leaves, chosen["lambda"], chosen["lambda"] >= 0, None)
+        params = self._guarded(setting, chosen, made)
         objective = self.objective(setting.model)
         bank = Bank(objective.shapes(), folder, self._identity(setting), expected=len(data))
         if not len(bank):
             bank.add(data.ids, params)
         cost = super().received(setting)
-        cost.up[data.seen] += 8 * own.numbers()
-        cost.down[:] += 8 * own.numbers()
+        cost.up[data.seen] += 8 * solver.own.numbers()
+        cost.down[:] += 8 * solver.own.numbers()
         cost.examples[:] += everything.sizes
-        cost.left["statistics"] = own.numbers() * int(data.seen.sum())
-        return PersonalModels(
-            objective, setting.central, bank, by_client(data, decided), describe(self),
-            data.label_names, setting.engine, cost=cost,
-        )  # fmt: skip
-
-    def _pooled(self, setting: Setting, own: Statistics) -> Statistics:
-        """The statistics of Ĉ for every client: of all seen clients, or of its cluster's."""
-        seen = np.flatnonzero(setting.data.seen)
-        everybody = np.zeros(len(setting.data), np.int64)
-        group = setting.cluster if self.mixture == "cluster" else everybody
-        sums = own.take(seen).sums(group[seen], int(group.max()) + 1).take(group)
-        total = own.take(seen).sums(everybody[seen], 1).take(everybody)
-        empty = sums.examples == 0  # in a cluster of unseen clients only
-        return Statistics(
-            *(
-                np.where(empty.reshape(-1, *[1] * (a.ndim - 1)), b, a)
-                for a, b in zip(sums, total, strict=True)
-            )
-        )
+        cost.left["statistics"] = solver.own.numbers() * int(data.seen.sum())
+        decided = {"cluster": setting.cluster, **chosen}
+        return self._models(setting, objective, bank, decided, cost)
 
     def received(self, setting: Setting) -> Cost:
         """The central hypotheses, and r · m_k examples; where from, the ledger says too."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sartor.central import ALGORITHMS, Agnostic, Central, CentralModel, FedAvg
+from sartor.central import Agnostic, Central, CentralModel, FedAvg
 from sartor.data import ClientData
 from sartor.engine import Cohort, Optimizer
 from sartor.engine.rounds import Pass
@@ -99,8 +99,11 @@ class Joint(Central):
 
     def passes(self, data: ClientData, seed: int) -> dict[str, Pass]:
         """Trials of every λ, local training with the one chosen, and the central model's step."""
-        mapper = self.mapper
+        mapper, cover = self.mapper, self._cover()
         epochs, batch = mapper.steps(data)
+        passes = {"personalize": Pass(epochs, batch), "train": Pass(self.epochs, self.batch)}
+        if len(cover) == 1:  # nothing to choose
+            return passes
         trials = make_trials(data, mapper.select, mapper.folds, seed)
         folds = int(trials.fold.max()) + 1 if len(trials.fold) else 1
         tables = np.zeros((4, len(data), folds), np.int64)
@@ -108,7 +111,6 @@ class Joint(Central):
         for table, values in zip(tables, (*trials.train[:2], *trials.held[:2]), strict=True):
             table[at] = values
         first, sizes, held_first, held_sizes = tables
-        cover = self._cover()
         jobs = folds * len(cover)
         # With λ = 0 no step changes anything; one that is as short as can be hands the trial in.
         wide = np.where(cover > 0, sizes[:, :, None], np.minimum(sizes, 1)[:, :, None])
@@ -116,11 +118,7 @@ class Joint(Central):
             np.repeat(first, len(cover), axis=1), wide.reshape(len(data), jobs), trials.train.pool
         )
         held = Spans(held_first, held_sizes, trials.held.pool)
-        return {
-            "trial": Pass(epochs, batch, jobs, len(cover), train, held),
-            "personalize": Pass(epochs, batch),
-            "train": Pass(self.epochs, self.batch),
-        }
+        return {"trial": Pass(epochs, batch, jobs, len(cover), train, held), **passes}
 
     def _cover(self) -> npt.NDArray[np.float32]:
         """The candidates from the largest on: those that share draws need one that trains first."""
@@ -149,12 +147,14 @@ class Joint(Central):
         cluster, place = cohort.clients["cluster"], cohort.clients["place"]
         known = {"cluster": cluster, "size": cohort.sizes, "place": place}
         beside = Beside(h_c, state.kept, state.visited) if mapper.keep_local else h_c
-        objective = mapper.objective(cohort.model)
+        objective = mapper.objective(cohort.model).in_precision(cohort.precision)
         cover = jnp.asarray(self._cover())
 
         # 1 and 2. A local model for each λ; the best of them, the smallest λ where equal.
-        losses = cohort.trial(objective, mapper.sgd, beside, known, cover)
-        best = len(cover) - 1 - losses[:, ::-1].argmin(axis=1)
+        best = jnp.zeros(len(cohort.sizes), jnp.int32)
+        if len(cover) > 1:
+            losses = cohort.trial(objective, mapper.sgd, beside, known, cover)
+            best = len(cover) - 1 - losses[:, ::-1].argmin(axis=1)
         lambda_ = cover[best]
         local, finite = cohort.personalize(
             objective, mapper.sgd, beside, {**known, "lambda": lambda_}
@@ -172,7 +172,7 @@ class Joint(Central):
             {"lambda": lambda_, "local": local},
         )  # fmt: skip
         kept = dict(local) if mapper.keep_local else {}
-        upload = Upload(self.rule.upload(cohort, trained, trained.loss), place, kept)
+        upload = Upload(self.rule.upload(state.server, cohort, trained, trained.loss), place, kept)
         metrics = {
             "loss": trained.loss,
             "finite": trained.finite & finite,
@@ -188,11 +188,11 @@ class Joint(Central):
 
     def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
         """Hand on the local models that clients have kept."""
-        return Trained(**vars(trained), kept=state.kept, visited=state.visited)
+        return JointModel(**vars(trained), kept=state.kept, visited=state.visited)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Trained(CentralModel):
+class JointModel(CentralModel):
     """The central model of Mapper, with the local models that clients have kept.
 
     Attributes:
@@ -215,7 +215,6 @@ def _rule(central: CentralModel) -> FedAvg:
     if table["name"] == "Joint":  # a Mapper after another
         table = dict(table["rule"])
     kind: Any = Agnostic if table.pop("name") == "Agnostic" else FedAvg
-    assert kind in ALGORITHMS.values()
     wanted = {field.name for field in dataclasses.fields(kind)}
     settings = {key: value for key, value in table.items() if key in wanted}
     if any(isinstance(settings.get(key), str) for key in ("client_optimizer", "server_optimizer")):

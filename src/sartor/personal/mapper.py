@@ -19,17 +19,17 @@ from typing import Any, get_args
 import jax
 import numpy as np
 
-from sartor.central import CentralModel
 from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
-from sartor.engine import Engine, check
-from sartor.engine.blocks import Block, Jobs, Recipe
+from sartor.engine import check
+from sartor.engine.blocks import Block, Jobs, Mix, Recipe
+from sartor.engine.engine import model_identity
 from sartor.errors import ConfigError
 from sartor.models import Model, parameter_bytes
 from sartor.personal.base import Personal, Setting
 from sartor.personal.choosing import Select
 from sartor.personal.cover import COVER, as_cover
-from sartor.personal.joint import Joint, Trained, with_clusters
+from sartor.personal.joint import Joint, JointModel, with_clusters
 from sartor.personal.models import PersonalModels
 from sartor.personal.objectives import Beside, Mixture, rebuild_model
 from sartor.randomness import mix
@@ -128,7 +128,7 @@ class Mapper(Personal):
     def beside(self, setting: Setting) -> Any:
         """The central hypotheses, and the local models that clients have kept."""
         central = setting.central
-        if self.keep_local and isinstance(central, Trained):
+        if self.keep_local and isinstance(central, JointModel):
             return Beside(central.hypotheses, central.kept, central.visited)
         return super().beside(setting)
 
@@ -160,50 +160,45 @@ class Mapper(Personal):
                 "GiB, more than a quarter of the device's memory; leave it out"
             )
 
-    def fit(
-        self,
-        central: CentralModel | Model,
-        data: ClientData,
-        *,
-        seed: int = 0,
-        engine: Engine | None = None,
-        directory: str | Path | None = None,
-        progress: bool | None = None,
-    ) -> PersonalModels:
-        """Train the central model jointly with local ones, then make a mixture for every client.
+    def _identity(self, setting: Setting, mixing: Mix | None = None) -> str:
+        """What a local model of the user's own functions computes is part of the work, too."""
+        base = super()._identity(setting, mixing)
+        return base if self.local is None else f"{base} {model_identity(self.local, setting.data)}"
 
-        The arguments are those of :meth:`Personal.fit`. Given a model that is not trained, the
-        central one starts at random.
-        """
-        setting = self._setting(central, data, seed, engine)
-        folder = None if directory is None else Path(directory)
-        given = setting.central
+    def _fit(
+        self,
+        setting: Setting,
+        folder: Path | None,
+        progress: bool | None,
+        mixing: Mix | None = None,
+    ) -> PersonalModels:
+        """Train the central model jointly with local ones, then make a mixture for every client."""
+        given = setting.given
         if self.joint and self.rounds:
-            rounds = Joint.after(given, self)
-            trained = rounds.fit(
-                setting.model, with_clusters(data, setting.cluster), start=given,
+            trained = Joint.after(given, self).fit(
+                setting.model,
+                with_clusters(setting.data, setting.cluster),
+                start=given,
                 # Rounds after others draw other cohorts than those did.
                 seed=setting.seed if given is None else int(mix(setting.seed, "joint")),
-                engine=setting.engine, progress=progress,
+                engine=setting.engine,
+                progress=progress,
                 checkpoint=None if folder is None else folder / JOINT,
-            )  # fmt: skip
+            )
             if given is not None:  # clients are assigned as before
                 trained = dataclasses.replace(trained, blocks=given.blocks, rule=given.rule)
             setting = setting._replace(central=trained)
-        personal = dataclasses.replace(self._fit(setting, folder, progress), baseline=given)
-        if self.guard:
-            personal = _guarded(personal)
-        if setting.central is not given and setting.central and setting.central.cost:
-            assert personal.cost is not None
-            personal = dataclasses.replace(personal, cost=personal.cost + setting.central.cost)
-        if folder is not None:
-            (folder / JOINT).unlink(missing_ok=True)
-        return personal
+        personal = super()._fit(setting, folder, progress, mixing)
+        central = setting.central
+        if central is not given and central and central.cost and personal.cost:
+            cost = personal.cost + central.cost
+            personal = dataclasses.replace(personal, baseline=given, cost=cost)
+        return _guarded(personal) if self.guard else personal
 
 
 def _guarded(personal: PersonalModels) -> PersonalModels:
     """Clients that keep the central model have λ = 0 beside the one that was given."""
-    central, given = personal.central, personal.baseline
+    central, given = personal.central, personal.given
     assert central is not None and given is not None
     clients = {
         client: {**decided, "lambda": 0.0, "hypothesis": central.q + decided["cluster"]}
@@ -218,4 +213,4 @@ def _guarded(personal: PersonalModels) -> PersonalModels:
 
 
 JOINT = "joint.safetensors"
-"""The file, beside unfinished models, that the joint rounds are kept in."""
+"""The file, beside the clients' models, that the joint rounds are kept in."""

@@ -85,7 +85,7 @@ class Theory:
 
     @property
     def r(self) -> int:
-        """R ≥ G²·(4G/μ + 2R)², steps for each example of the client.
+        """The theorem's r ≥ G²·(4G/μ + 2R)²: steps for each example of the client.
 
         >>> Theory(mu=1.0, G=0.75, R=0.5).r
         9

@@ -77,10 +77,14 @@ class Interpolation:
             for a in (jobs.words, jobs.train.sizes, jobs.client, jobs.values["lambda"])
         )
         folds = padded(jobs.values.get("folds", np.zeros(jobs.number, bool)), lanes)[:, None]
-        per_pass = np.maximum(-(-sizes // batch), 1) * (self.r if self.step == "sample" else 1)
+        # The number of each draw in its pass, 0 ... r·m_k - 1: of single examples, the client's
+        # epochs follow each other, and each ends with what is left; or r for each of its own.
         step = np.arange(steps)[:, None, None]
-        wide = batch if self.step == "sample" else self.r * batch
-        slot = (step % per_pass) * wide + np.arange(wide)  # the number of the draw in its pass
+        epoch, inside = np.divmod(step, np.maximum(-(-sizes // batch), 1))
+        if self.step == "sample":
+            slot = epoch % self.r * sizes + inside * batch + np.arange(batch)
+        else:
+            slot = inside * self.r * batch + np.arange(self.r * batch)
         others = self._draw(client, slot, folds)
         if self.step == "weight":
             mine = np.where(lambda_ > 0, rows, others[..., :batch])  # λ = 0 reads no client data

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data import ClientData
+from sartor.engine.blocks import Jobs
 from sartor.engine.schedule import Ints, Spans, ragged
 
 Floats = npt.NDArray[np.float64]
@@ -47,11 +48,11 @@ class Statistics(NamedTuple):
             np.add.at(total, group, part)
         return out
 
-    def without(self, others: Statistics, where: npt.NDArray[np.bool_]) -> Statistics:
-        """Less those of others, where that is wanted."""
+    def where(self, these: npt.NDArray[np.bool_], others: Statistics) -> Statistics:
+        """These statistics for some clients, and others for the rest."""
         return Statistics(
             *(
-                a - np.where(where.reshape(-1, *[1] * (a.ndim - 1)), b, 0)
+                np.where(these.reshape(-1, *[1] * (a.ndim - 1)), a, b)
                 for a, b in zip(self, others, strict=True)
             )
         )
@@ -114,3 +115,41 @@ def as_leaves(solution: Floats) -> dict[str, npt.NDArray[Any]]:
     """Solutions as parameters of the ready linear model."""
     stack = solution.astype(np.float32)
     return {"dense_1/b": stack[..., -1, :], "dense_1/w": stack[..., :-1, :]}
+
+
+class Solver(NamedTuple):
+    """Solves for clients from statistics alone.
+
+    Attributes:
+        data: the clients.
+        own: the statistics of every client's training part.
+        pooled: those of Ĉ, for every client: of all seen clients, or of those in its cluster.
+    """
+
+    data: ClientData
+    own: Statistics
+    pooled: Statistics
+
+    @classmethod
+    def of(cls, data: ClientData, cluster: Ints | None) -> Solver:
+        """With Ĉ of all seen clients, or by cluster; a cluster without seen ones has all, too."""
+        own = statistics_of(data, Spans(data.bounds[:, 0], data.sizes("train")))
+        seen, together = np.flatnonzero(data.seen), np.zeros(len(data), np.int64)
+        pooled = own.take(seen).sums(together[seen], 1).take(together)
+        if cluster is not None:
+            mine = own.take(seen).sums(cluster[seen], int(cluster.max()) + 1).take(cluster)
+            pooled = pooled.where(mine.examples == 0, mine)
+        return cls(data, own, pooled)
+
+    def solve(self, spans: Spans, lambda_: Floats) -> Floats:
+        """Every client's minimiser, from these of its examples and Ĉ."""
+        return minimiser(statistics_of(self.data, spans), self.pooled, lambda_)
+
+    def trial_losses(self, jobs: Jobs) -> Floats:
+        """The mean loss of every trial on what it holds out, of Ĉ too if it is a fold."""
+        others, own = self.pooled.take(jobs.client), self.own.take(jobs.client)
+        inside = jobs.values["folds"] & self.data.seen[jobs.client]
+        rest = Statistics(*(a - b for a, b in zip(others, own, strict=True)))
+        others = rest.where(inside & (rest.examples > 0), others)
+        tried = minimiser(statistics_of(self.data, jobs.train), others, jobs.values["lambda"])
+        return mean_loss(statistics_of(self.data, jobs.held or jobs.train), tried)
