@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,17 @@ from pathlib import Path
 import hypothesis
 import jax
 import pytest
+
+# Most of the time goes to compiling, often the same programs: they are kept from test to test, for
+# the programs that tests start too, and until `make clean` from run to run.
+CACHE = {
+    "jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_cache" / "jax"),
+    "jax_persistent_cache_min_compile_time_secs": 0.05,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+for name, value in CACHE.items():
+    os.environ[name.upper()] = str(value)
+    jax.config.update(name, value)
 
 # Compilation makes the first example slow, which says nothing about the code.
 hypothesis.settings.register_profile("sartor", deadline=None, derandomize=True, max_examples=50)
