@@ -42,7 +42,10 @@ def real_emnist() -> Path:
     return path
 
 
-COMPILING = {"test_mapper", "test_dapper", "test_combinations", "test_cost", "test_agnostic"}
+COMPILING = {
+    "test_mapper", "test_dapper", "test_combinations", "test_cost", "test_agnostic",
+    "test_together",
+}  # fmt: skip
 """Modules of many small programs, which take longer to compile well than to run."""
 
 

@@ -193,12 +193,13 @@ def test_one_compilation_for_all_cohorts_and_chunks(monkeypatch):
     algorithm = sartor.FedAvg(rounds=30, cohort=5, learning_rate=0.0123)
     monkeypatch.setattr(engine_rounds, "CHUNK_SECONDS", 0.003)
     engine = sartor.Engine()
-    chunks = []
+    lanes = (("train", engine.lanes_for(MODEL, data, 20, 5)),)
+    program = engine_rounds._compiled(algorithm.bare(), MODEL, engine, 30, lanes)
+    before, chunks = program.compiled, []
     algorithm.fit(MODEL, data, engine=engine, on_chunk=chunks.append)
     assert len(chunks) > 3
     assert len({c.stop - c.start for c in chunks}) > 1
-    lanes = (("train", engine.lanes_for(MODEL, data, 20, 5)),)
-    assert engine_rounds._compiled(algorithm, MODEL, engine, 30, lanes)._cache_size() == 1
+    assert program.compiled == before + 1
 
 
 def test_chunks_do_not_change_a_bit(monkeypatch):
@@ -235,13 +236,17 @@ def test_streams_hold_the_largest_cohort_and_the_row_that_idle_lanes_read(seed):
     sartor.Finetune(epochs=1).fit(central, data, seed=seed, engine=engine)
 
 
-def test_another_seed_finds_the_compiled_program_again():
-    data = classification(clients=40)
-    algorithm, engine = sartor.FedAvg(rounds=25, cohort=5, learning_rate=0.0321), sartor.Engine()
-    for seed in range(3):
-        algorithm.fit(MODEL, data, seed=seed, engine=engine)
+def test_another_seed_or_step_size_finds_the_compiled_program_again():
+    data, engine = classification(clients=40), sartor.Engine()
     lanes = (("train", engine.lanes_for(MODEL, data, 20, 5)),)
-    assert engine_rounds._compiled(algorithm, MODEL, engine, 25, lanes)._cache_size() == 1
+    program = engine_rounds._compiled(sartor.FedAvg().bare(), MODEL, engine, 25, lanes)
+    before, results = program.compiled, []
+    for seed, rate in ((0, 0.05), (1, 0.05), (1, 0.2)):
+        algorithm = sartor.FedAvg(rounds=25, cohort=5, learning_rate=rate)
+        results.append(algorithm.fit(MODEL, data, seed=seed, engine=engine).params)
+    assert program.compiled == before + 1
+    for a, b in ((0, 1), (1, 2)):
+        assert not np.allclose(*(jax.tree.leaves(results[i])[0] for i in (a, b)))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2,)])

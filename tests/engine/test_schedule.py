@@ -39,7 +39,7 @@ def test_every_example_is_read_once_an_epoch_by_its_own_job(sizes, lanes, device
     for r, members in enumerate(sizes):
         for job, size in enumerate(members):
             read = [
-                plan.rows[r, s, lane, : plan.valid[r, s, lane]]
+                plan.order[r, plan.at[r, s, lane] :][: plan.valid[r, s, lane]]
                 for s in range(plan.valid.shape[1])
                 for lane in range(lanes)
                 if plan.valid[r, s, lane] and plan.job[r, s, lane] == job
@@ -106,7 +106,10 @@ def test_a_jobs_order_depends_on_its_key_alone():
     alone = schedule(np.array([[0]]), sizes[:, 1:], keys[:, 1:], batch=8, epochs=2, lanes=1)
     both = schedule(np.array([[40, 0]]), sizes, keys, batch=8, epochs=2, lanes=2)
     lane = int(both.job[0, 0].argmax())  # the lane that starts with job 1
-    np.testing.assert_array_equal(alone.rows[0, :, 0], both.rows[0, : alone.rows.shape[1], lane])
+    at = both.at[0, : alone.at.shape[1], lane]
+    for mine, same, count in zip(alone.at[0, :, 0], at, alone.valid[0, :, 0], strict=True):
+        expected = alone.order[0, mine : mine + count]
+        np.testing.assert_array_equal(expected, both.order[0, same : same + count])
 
 
 def test_real_looking_cohorts_are_packed_far_better_than_padded():
@@ -120,8 +123,25 @@ def test_real_looking_cohorts_are_packed_far_better_than_padded():
 
 def test_room_is_what_the_schedule_needs():
     steps = np.array([[3, 4, 5, 9]])
-    assert room(pack(steps, 2)) == (12, 3)  # lanes 9 3 and 5 4: turns after 8, 9 and 12
-    assert room(one_each(steps)) == (9, 1)
+    sizes = 10 * steps
+    # Lanes 9 3 and 5 4: turns after 8, 9 and 12. Two epochs of more than a batch have two orders.
+    assert room(pack(steps, 2), sizes, batch=10, epochs=1) == (12, 3, 210)
+    assert room(one_each(steps), sizes, batch=40, epochs=2) == (9, 1, 30 + 40 + 2 * 50 + 2 * 90)
+    assert room(one_each(steps), sizes, 10, 1, share=np.array([0, 1, 1, 2])) == (9, 1, 160)
+
+
+def test_jobs_that_share_read_the_same():
+    sizes, keys = np.array([[30, 30, 30, 4]]), mix(0, "test", [[1, 1, 1, 2]])
+    settings = {"batch": 8, "epochs": 2, "lanes": 4}
+    apart = schedule(np.array([[5, 5, 5, 0]]), sizes, keys, **settings)
+    shared = schedule(
+        np.array([[5, 5, 5, 0]]), sizes, keys, share=np.array([3, 3, 3, 7]), **settings
+    )
+    assert shared.order.shape == (1, 2 * 30 + 4) and apart.order.shape == (1, 3 * 2 * 30 + 4)
+    for s, lane in np.ndindex(apart.at.shape[1:]):
+        count = apart.valid[0, s, lane]
+        read = [p.order[0, p.at[0, s, lane] :][:count] for p in (apart, shared)]
+        np.testing.assert_array_equal(*read)
 
 
 @given(st.integers(1, 400), st.integers(1, 60))

@@ -220,8 +220,8 @@ def test_a_few_very_long_clients_do_not_blow_up_the_plan(monkeypatch, data, cent
     monkeypatch.setattr(blocks, "_plan", lambda *a: planned.append(plan(*a)) or planned[-1])
     monkeypatch.setattr(blocks, "PLAN_BYTES", 16 * 4 * 4 * 4)  # 16 steps of 4 lanes of 4 rows
     narrow = algorithm.fit(central, data, engine=engine)
-    assert max(p.rows.nbytes for p in planned) <= 4 * 4 * max(22, 16 * 4)
-    assert len({p.rows.shape for p in planned}) == 2
+    assert max(p.at.size * 4 for p in planned) <= 4 * max(22, 16 * 4)
+    assert len({p.at.shape for p in planned}) == 2
     for client in data.ids:
         close(narrow.params(client), expected.params(client))
 

@@ -112,7 +112,7 @@ class Agnostic(FedAvg):
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """Every client's domain."""
-        return {"domain": self._codes(data)[1].astype(np.int32)}
+        return {**super().attributes(data), "domain": self._codes(data)[1].astype(np.int32)}
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """A random model, and λ where it begins."""

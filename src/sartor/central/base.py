@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sartor.central.checkpoint import Checkpoint, History
 from sartor.central.model import CentralModel
-from sartor.central.settings import check_numbers, check_seed, describe
+from sartor.central.settings import check_numbers, check_seed, describe, without
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Chunk, Cohort, Engine, Pass, check, run_rounds
@@ -75,6 +75,10 @@ class Central(abc.ABC):
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """What the algorithm has to know about every client, by name."""
         return {}
+
+    def bare(self) -> Any:
+        """The algorithm without the numbers that make no other program."""
+        return without(self, rounds=1, cohort=1)
 
     def passes(self, data: ClientData, seed: int) -> dict[str, Pass]:
         """How a cohort goes over its examples in a round, by name."""

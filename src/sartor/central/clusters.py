@@ -110,7 +110,8 @@ class Clusters(FedAvg):
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """Every client's cluster."""
-        return {"cluster": self.rule(data).assign(data).astype(np.int32)}
+        cluster = self.rule(data).assign(data).astype(np.int32)
+        return {**super().attributes(data), "cluster": cluster}
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """The same random model for every cluster."""

@@ -12,13 +12,14 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 import optax
 
 from sartor.central.base import Central
-from sartor.central.settings import check_choices
+from sartor.central.settings import check_choices, without
 from sartor.data import ClientData
 from sartor.engine import Cohort, Optimizer, Trained
-from sartor.engine.optimizers import Chosen, build
+from sartor.engine.optimizers import UNIT_SGD, Chosen, build, rates
 from sartor.errors import ConfigError
 from sartor.models import Model, Params
 
@@ -121,12 +122,18 @@ class FedAvg(Central):
         """The state before the first round from these hypotheses."""
         return State(hypotheses, jax.vmap(self.server_sgd.init)(hypotheses))
 
+    def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
+        """The step size of every client's SGD."""
+        return rates(self.client_optimizer, self.learning_rate, len(data))
+
+    def bare(self) -> Any:
+        """Step sizes come with the clients."""
+        return without(super().bare(), learning_rate=1.0)
+
     @property
     def client_sgd(self) -> optax.GradientTransformation:
-        """The clients' optimizer."""
-        return build(
-            self.client_optimizer, Optimizer("sgd", (("learning_rate", self.learning_rate),))
-        )
+        """The clients' optimizer; of SGD the step size is an attribute of the client."""
+        return build(self.client_optimizer, UNIT_SGD)
 
     @property
     def server_sgd(self) -> optax.GradientTransformation:

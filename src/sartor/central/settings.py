@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from numbers import Integral, Real
@@ -15,6 +16,14 @@ from sartor.engine import Optimizer
 from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.trees import flatten, traced_hash
+
+
+def without(algorithm: Any, **numbers: Any) -> Any:
+    """A copy with other numbers, unchecked: what compiled programs are found again by."""
+    same = copy.copy(algorithm)
+    for name, value in numbers.items():
+        object.__setattr__(same, name, value)
+    return same
 
 
 def describe(algorithm: Any) -> dict[str, Any]:

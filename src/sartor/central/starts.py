@@ -14,6 +14,7 @@ from sartor.data import ClientData
 from sartor.engine import Engine
 from sartor.engine.blocks import Recipe, everybody, train_each
 from sartor.engine.objectives import Own
+from sartor.engine.optimizers import rates
 from sartor.engine.schedule import steps_of
 from sartor.engine.scoring import losses_by_client
 from sartor.models import Model, Params, parameter_bytes
@@ -102,7 +103,9 @@ def _own_models(
         Own(model, names), algorithm.client_sgd, algorithm.start_epochs, algorithm.batch
     )
     some = data.select([data.ids[k] for k in clients])
+    step_sizes = rates(algorithm.client_optimizer, algorithm.learning_rate, len(some))
     jobs = everybody(some, int(mix(seed, "start")), np.zeros(len(some), np.int64))
+    jobs = jobs._replace(values={**jobs.values, **step_sizes})
     nobody = np.zeros(len(some), bool)
     leaves: dict[str, npt.NDArray[Any]] = {}
     for block in train_each(some, recipe, jobs, central=first, done=nobody, engine=engine):

@@ -4,6 +4,7 @@ from sartor.engine.cohort import Cohort, Trained
 from sartor.engine.engine import Engine, check, check_labels
 from sartor.engine.optimizers import Optimizer
 from sartor.engine.rounds import Chunk, Pass, run_rounds
+from sartor.engine.together import side_by_side
 
 __all__ = [
     "Chunk",
@@ -15,4 +16,5 @@ __all__ = [
     "check",
     "check_labels",
     "run_rounds",
+    "side_by_side",
 ]

@@ -6,7 +6,6 @@ idle and each lane ends holding one client's model.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import optax
 from jax.sharding import Mesh, PartitionSpec
 
+from sartor.caching import made_once
 from sartor.data import ClientData
 from sartor.engine.engine import Engine, source
 from sartor.engine.lanes import LANES, each
@@ -27,11 +27,14 @@ from sartor.engine.schedule import (
     Schedule,
     Spans,
     one_each,
+    orders,
     padded,
     ragged,
+    roomy,
     schedule,
     steps_of,
 )
+from sartor.engine.together import Program
 from sartor.models import Params
 from sartor.randomness import Words, key_data, mix
 from sartor.trees import Tree
@@ -164,7 +167,7 @@ def train_each(
     width = mix_rows.width(recipe.batch) if mix_rows else recipe.batch
     lanes = devices * engine.lanes_for(recipe.objective.model, data, width, jobs.number)
     steps = steps_of(jobs.train.sizes, recipe.batch, recipe.epochs)
-    run = _runner(recipe, engine, jobs.held is not None)
+    run = _runner(recipe, engine, width, jobs.held is not None)
     most_held = -(-int(jobs.held.sizes.max()) // HELD) * HELD if jobs.held is not None else 0
     # Streamed blocks hold their own rows, what is mixed into them, and what is held out.
     room = np.sort(jobs.train.sizes)[-lanes:].sum() + lanes * most_held
@@ -172,17 +175,21 @@ def train_each(
         room += int(steps.max()) * lanes * width
     reader = source(engine, data, int(room))
     launched = None
-    for chosen, lanes_here, most in _in_blocks(steps, lanes, devices, width):
+    blocks = list(_in_blocks(steps, lanes, devices, width))
+    share = _shared(jobs)
+    examples = max(_examples(jobs, share, recipe, chosen) for chosen, _, _ in blocks)
+    for chosen, lanes_here, most in blocks:
         if done[chosen].all():
             continue
         now = _part(jobs, chosen)
-        plan = _plan(now, recipe, lanes_here, devices, most)
-        rows = now.train.at(plan.rows)
+        space = Room(int(most), 1, roomy(examples))
+        plan = _plan(now, share[chosen], recipe, lanes_here, devices, space)
+        plan = plan._replace(order=now.train.at(plan.order))
         if mix_rows:
-            rows = mix_rows(rows, now, recipe.batch)
+            plan = _mixed(plan, mix_rows, now, recipe.batch)
         held = _held(now, lanes_here, most_held)
         columns, places, held_places = reader.load(
-            rows.astype(np.int32), held["rows"].astype(np.int32)
+            plan.order.astype(np.int32), held["rows"].astype(np.int32)
         )
         values = {
             "key": key_data(now.words),
@@ -191,7 +198,7 @@ def train_each(
         }
         shaped = {name: padded(a, lanes_here) for name, a in values.items()}
         shaped |= {"held": held_places, "held_size": held["sizes"]}
-        result = chosen, run(central, columns, plan._replace(rows=places), shaped)
+        result = chosen, run(central, columns, plan._replace(order=places), shaped)
         # The device works on this block while the one before is fetched.
         if launched:
             yield _fetch(*launched)
@@ -227,14 +234,37 @@ def _in_blocks(
             yield group[begin : begin + lanes_here], lanes_here, int(steps[group[0]])
 
 
-def _plan(jobs: Jobs, recipe: Recipe, lanes: int, devices: int, most: int) -> Schedule:
+def _shared(jobs: Jobs) -> Ints:
+    """[jobs] jobs with the same number read the same examples in the same order."""
+    same = np.stack([jobs.train.first, jobs.train.sizes, jobs.words.view(np.int64)])
+    return np.asarray(np.unique(same, axis=1, return_inverse=True)[1].reshape(-1))
+
+
+def _examples(jobs: Jobs, share: Ints, recipe: Recipe, chosen: Ints) -> int:
+    """How long the list of examples is that some jobs read."""
+    sizes = jobs.train.sizes[chosen[np.unique(share[chosen], return_index=True)[1]]]
+    return int((sizes * orders(sizes, recipe.batch, recipe.epochs)).sum())
+
+
+def _mixed(plan: Schedule, mix_rows: Mix, jobs: Jobs, batch: int) -> Schedule:
+    """The plan with other rows mixed in: every batch is read once, by its own job."""
+    place = np.clip(np.arange(batch), 0, np.maximum(plan.valid - 1, 0)[..., None])
+    rows = mix_rows(plan.order[plan.at[..., None] + place], jobs, batch)
+    at = np.arange(plan.at.size, dtype=np.int32).reshape(plan.at.shape) * rows.shape[-1]
+    return plan._replace(order=rows.reshape(-1), at=at)
+
+
+def _plan(
+    jobs: Jobs, share: Ints, recipe: Recipe, lanes: int, devices: int, space: Room
+) -> Schedule:
     first, sizes, keys = (
         padded(a, lanes)[None] for a in (jobs.train.first, jobs.train.sizes, jobs.words)
     )
+    idle = np.full(lanes - len(share), -1)  # empty jobs
     plan = schedule(
         first, sizes, keys,
         batch=recipe.batch, epochs=recipe.epochs, lanes=lanes, devices=devices,
-        space=Room(int(most), 1),
+        share=np.concatenate([share, idle]), space=space,
         packing=one_each(steps_of(sizes, recipe.batch, recipe.epochs), devices),
     )  # fmt: skip
     return Schedule(*(a[0] for a in plan))
@@ -256,8 +286,8 @@ def _fetch(jobs: Ints, result: tuple[Tree, Tree]) -> Block:
     return Block(jobs, params, report["loss"], report["finite"], report.get("held_loss"))
 
 
-@functools.lru_cache(maxsize=32)
-def _runner(recipe: Recipe, engine: Engine, trial: bool) -> Any:
+@made_once(maxsize=32)
+def _runner(recipe: Recipe, engine: Engine, width: int, trial: bool) -> Any:
     """The compiled program that runs one block."""
     objective = recipe.objective.in_precision(engine.precision)
 
@@ -265,10 +295,10 @@ def _runner(recipe: Recipe, engine: Engine, trial: bool) -> Any:
         program = personal(objective, recipe.optimizer, central)
         if trial:
             program = tried(program, objective, central, columns)
-        return each(program, plan, columns, jobs)
+        return each(program, plan, columns, jobs, width)
 
     every, lanes, by_step = PartitionSpec(), PartitionSpec(LANES), PartitionSpec(None, LANES)
-    plan: Any = [lanes] + [by_step] * 7
+    plan: Any = [lanes, by_step, by_step, by_step, every] + [by_step] * 4
     return spread(run, engine, (every, every, Schedule(*plan), lanes))
 
 
@@ -276,7 +306,7 @@ def spread(run: Callable[..., Tree], engine: Engine, specs: tuple[Any, ...]) -> 
     """Compile a function of lanes; with several devices, each runs its share of the lanes."""
     devices = engine.local_devices()
     if len(devices) == 1:
-        return jax.jit(run)
+        return Program(run)
     mesh = Mesh(np.array(devices), (LANES,))
     lanes = PartitionSpec(LANES)
-    return jax.jit(jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=lanes, check_vma=False))
+    return Program(jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=lanes, check_vma=False))

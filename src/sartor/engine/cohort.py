@@ -71,8 +71,10 @@ class Cohort(NamedTuple):
     Attributes:
         model: the hypothesis class.
         clients: one entry for each client: its random ``key``, its number of training examples
-            ``size`` (m_k), and what else the algorithm has asked for.
+            ``size`` (m_k), the step size ``rate`` of its SGD, and what else the algorithm has
+            asked for.
         plans: the schedule of every pass, with the same number of jobs for every client.
+        batches: examples in a step of every pass.
         held: for passes that are trials, what they are tried on.
         examples: what a score pass reads; ``None`` if the algorithm has not asked for it.
         columns: the data's columns.
@@ -83,6 +85,7 @@ class Cohort(NamedTuple):
     model: Model
     clients: Tree
     plans: dict[str, Schedule]
+    batches: dict[str, int]
     held: dict[str, Held]
     examples: Examples | None
     columns: dict[str, jax.Array]
@@ -118,7 +121,7 @@ class Cohort(NamedTuple):
     def train(
         self,
         hypotheses: Params,
-        optimizer: optax.GradientTransformation | float,
+        optimizer: optax.GradientTransformation | None,
         weights: jax.Array,
         cluster: jax.Array | None = None,
         loss: Loss | None = None,
@@ -128,8 +131,8 @@ class Cohort(NamedTuple):
 
         Args:
             hypotheses: stacked: [q, ...].
-            optimizer: the client's optimizer; a number makes a single step of that size along the
-                gradient of all of the client's examples.
+            optimizer: the client's optimizer; ``None`` makes a single step along the gradient of
+                all of the client's examples.
             weights: [clients].
             cluster: [clients] the hypothesis of each client, or [clients, n] for n jobs of each;
                 the first one for all if not given.
@@ -149,8 +152,8 @@ class Cohort(NamedTuple):
             return _pick(hypotheses, job["group"])
 
         loss = loss or own_loss
-        if isinstance(optimizer, float):
-            program = single_step(loss, optimizer, start)
+        if optimizer is None:
+            program = single_step(loss, start)
         else:
             program = trainer(loss, optimizer, start)
 
@@ -159,10 +162,10 @@ class Cohort(NamedTuple):
             change = jax.tree.map(lambda new, old: job["weight"] * (new - old), trained, start(job))
             return change, report
 
-        jobs = jax.tree.map(
-            lambda a: jnp.repeat(a, copies, axis=0),
-            {**(values or {}), "key": self.clients["key"], "weight": weights},
-        )
+        known = {**(values or {}), "key": self.clients["key"], "weight": weights}
+        if "rate" in self.clients:
+            known["rate"] = self.clients["rate"]
+        jobs = jax.tree.map(lambda a: jnp.repeat(a, copies, axis=0), known)
         jobs["group"] = cluster.reshape(-1)
         q = jax.tree.leaves(hypotheses)[0].shape[0]
         change, report = self._fold(program._replace(end=end), "train", jobs, q)
@@ -228,7 +231,8 @@ class Cohort(NamedTuple):
         return {**flat, "group": jnp.zeros(len(flat["key"]), jnp.int32)}
 
     def _fold(self, program: Program, name: str, jobs: Tree, q: int) -> tuple[Tree, Tree]:
-        return fold(program, self.plans[name], self.columns, jobs, q, self.devices)
+        plan, batch = self.plans[name], self.batches[name]
+        return fold(program, plan, self.columns, jobs, batch, q, self.devices)
 
 
 def _pick(hypotheses: Params, k: jax.Array) -> Params:

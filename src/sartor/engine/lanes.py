@@ -54,6 +54,7 @@ def fold(
     plan: Schedule,
     columns: dict[str, jax.Array],
     jobs: Tree,
+    batch: int,
     groups: int = 1,
     devices: int = 1,
 ) -> tuple[Tree, Tree]:
@@ -74,7 +75,8 @@ def fold(
 
     def work(s: jax.Array, carry: Tree) -> Tree:
         job = of(plan.job[s])
-        return _where(plan.valid[s] > 0, step(carry, _batch(plan, s, columns, job), job), carry)
+        examples = _batch(plan, s, batch, columns, job)
+        return _where(plan.valid[s] > 0, step(carry, examples, job), carry)
 
     def turn(n: jax.Array, state: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
         carry, total, reports = state
@@ -104,7 +106,7 @@ def fold(
 
 
 def each(
-    program: Program, plan: Schedule, columns: dict[str, jax.Array], jobs: Tree
+    program: Program, plan: Schedule, columns: dict[str, jax.Array], jobs: Tree, batch: int
 ) -> tuple[Tree, Tree]:
     """Run one job in each lane: what every job ends with, and its report.
 
@@ -114,18 +116,23 @@ def each(
     start, step, end = (_over_lanes(f, lanes) for f in program)
 
     def work(s: jax.Array, carry: Tree) -> Tree:
-        return _where(plan.valid[s] > 0, step(carry, _batch(plan, s, columns, jobs), jobs), carry)
+        examples = _batch(plan, s, batch, columns, jobs)
+        return _where(plan.valid[s] > 0, step(carry, examples, jobs), carry)
 
     carry = jax.lax.fori_loop(0, plan.bounds[1, 0], work, start(jobs))
     result: tuple[Tree, Tree] = end(carry, jobs)
     return result
 
 
-def _batch(plan: Schedule, s: jax.Array, columns: dict[str, jax.Array], job: Tree) -> Batch:
+def _batch(
+    plan: Schedule, s: jax.Array, batch: int, columns: dict[str, jax.Array], job: Tree
+) -> Batch:
     """The batches of all lanes at step s."""
-    rows = plan.rows[s]
+    place, valid = jnp.arange(batch), plan.valid[s][:, None]
+    # What is masked is a job's own last example, not a stranger's.
+    rows = plan.order[plan.at[s][:, None] + jnp.clip(place, 0, valid - 1)]
     x, y = take(columns, rows)
-    mask = jnp.arange(rows.shape[-1]) < plan.valid[s][:, None]
+    mask = place < valid
     # Threefry gives a lane the same bits whether it runs alone or beside others; `rbg` does not.
     keys = jax.random.wrap_key_data(job["key"], impl="threefry2x32")
     return Batch(x, y, mask, jax.vmap(jax.random.fold_in)(keys, plan.tick[s]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -11,8 +10,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 import optax
 
+from sartor.caching import made_once
 from sartor.errors import ConfigError
 
 NAMES = (
@@ -44,7 +46,7 @@ class Optimizer:
         made.build()
         return made
 
-    @functools.cache  # noqa: B019  (the same one each time: compiled programs are found again)
+    @made_once(maxsize=256)  # the same one each time: compiled programs are found again
     def build(self) -> optax.GradientTransformation:
         """The optax transformation."""
         if self.name not in NAMES:
@@ -72,7 +74,7 @@ class Averaged(NamedTuple):
     steps: jax.Array
 
 
-@functools.lru_cache(maxsize=32)
+@made_once(maxsize=32)
 def averaged_sgd(radius: float) -> optax.GradientTransformation:
     """Gradient steps of size 1, projected on a ball around the start; the result is their average.
 
@@ -95,8 +97,20 @@ def averaged_sgd(radius: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(init, update)
 
 
+UNIT_SGD = Optimizer("sgd", (("learning_rate", 1.0),))
+"""SGD whose steps a job scales by its ``rate``: programs are compiled once for all step sizes."""
+
 Chosen: TypeAlias = Optimizer | optax.GradientTransformation | None
 """An optimizer by name, any of optax's, or the algorithm's own default."""
+
+
+def rates(chosen: Chosen, learning_rate: float, jobs: int) -> dict[str, npt.NDArray[np.float32]]:
+    """What jobs have to know of their step size: nothing if the optimizer was chosen with its own.
+
+    >>> rates(None, 0.5, jobs=2)
+    {'rate': array([0.5, 0.5], dtype=float32)}
+    """
+    return {} if chosen is not None else {"rate": np.full(jobs, learning_rate, np.float32)}
 
 
 def build(chosen: Chosen, otherwise: Optimizer) -> optax.GradientTransformation:

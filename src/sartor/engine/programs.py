@@ -28,7 +28,8 @@ def trainer(
 
     Args:
         loss: what a step descends.
-        optimizer: the client's optimizer; its state starts anew with every job.
+        optimizer: the client's optimizer; its state starts anew with every job, and its updates
+            are scaled by the job's ``rate``, if it has one.
         start: ``start(job)`` gives the parameters that the job trains.
 
     Returns:
@@ -44,6 +45,8 @@ def trainer(
         params, memory, total, seen = carry
         value, gradient = jax.value_and_grad(loss)(params, batch, job)
         updates, memory = optimizer.update(gradient, memory, params)
+        if "rate" in job:
+            updates = jax.tree.map(lambda u: (job["rate"] * u).astype(u.dtype), updates)
         count = batch.mask.sum().astype(jnp.float32)
         params = optax.apply_updates(params, updates)
         return params, memory, total + value * count, seen + count
@@ -82,7 +85,7 @@ def personal(
     return Program(begin, step, end)
 
 
-def single_step(loss: Loss, rate: float, start: Callable[[Tree], Params]) -> Program:
+def single_step(loss: Loss, start: Callable[[Tree], Params]) -> Program:
     """A job that takes one gradient step, on all of its examples, batch by batch."""
 
     def begin(job: Tree) -> Tree:
@@ -98,7 +101,7 @@ def single_step(loss: Loss, rate: float, start: Callable[[Tree], Params]) -> Pro
 
     def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
         gradients, total, seen = carry
-        scale = rate / jnp.maximum(seen, 1)
+        scale = job["rate"] / jnp.maximum(seen, 1)
         params = jax.tree.map(lambda p, g: p - scale * g, start(job), gradients)
         return params, _report(params, total, seen)
 

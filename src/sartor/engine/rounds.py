@@ -8,7 +8,6 @@ chunks, and plans the next chunk in a thread of its own while the device works.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from jax.sharding import Mesh, PartitionSpec
 
+from sartor.caching import made_once
 from sartor.data import ClientData
 from sartor.engine.cohort import Cohort, Examples, Held, sample_cohorts
 from sartor.engine.engine import Engine, on_every_device, source
@@ -36,9 +36,11 @@ from sartor.engine.schedule import (
     padded,
     ragged,
     room,
+    roomy,
     schedule,
     steps_of,
 )
+from sartor.engine.together import Program, together
 from sartor.models import Model, in_precision
 from sartor.randomness import Words, key_data, mix
 from sartor.trees import Tree
@@ -92,6 +94,9 @@ class Algorithm(Protocol):
     def __hash__(self) -> int:
         """Compiled programs are found again by it."""
 
+    def bare(self) -> Algorithm:
+        """The algorithm without the numbers that make no other program."""
+
     def passes(self, data: ClientData, seed: int) -> dict[str, Pass]:
         """How a cohort goes over its examples in a round, by name."""
 
@@ -141,9 +146,10 @@ def run_rounds(
     Where chunks begin and end depends on the clock; the numbers do not depend on it.
     """
     planner = _Planner(algorithm, model, data, seed, engine)
-    run = _compiled(algorithm, model, engine, planner.most_rounds, planner.lanes)
+    run = _compiled(algorithm.bare(), model, engine, planner.most_rounds, planner.shapes)
     state = on_every_device(engine, state)
-    count, per_round = 1, math.inf
+    # Those who work side by side take the same steps, whatever the clock says.
+    count, per_round = planner.most_rounds if together() else 1, math.inf
     began = time.perf_counter()
     with ThreadPoolExecutor(max_workers=1) as host:
 
@@ -162,7 +168,8 @@ def run_rounds(
             yield Chunk(start, stop, state, clients, fetched, seconds)
             # The least time of a round so far: the first chunks hold the compilation.
             per_round = min(per_round, seconds / (stop - start))
-            count = max(1, min(int(CHUNK_SECONDS / per_round), 4 * count, planner.most_rounds))
+            if not together():
+                count = max(1, min(int(CHUNK_SECONDS / per_round), 4 * count, planner.most_rounds))
             start = stop
 
 
@@ -217,9 +224,9 @@ class _Planner:
         self.source = source(engine, data, largest * self.most_rounds)
 
     @property
-    def lanes(self) -> tuple[tuple[str, int], ...]:
-        """The passes, and how many lanes each has."""
-        return tuple((p.name, p.lanes) for p in self.passes)
+    def shapes(self) -> tuple[tuple[str, int], ...]:
+        """The passes, and how many examples each has in a step."""
+        return tuple((p.name, p.spec.batch) for p in self.passes)
 
     def _extent(self) -> int:
         """Make room in every pass for any round of the run; the most examples in a cohort."""
@@ -252,8 +259,11 @@ class _Planner:
             *held.values(),
             *([] if examples is None else [examples]),
         ]
-        columns, *places = self.source.load(*(part.rows for part in parts))
-        found = [part._replace(rows=at) for part, at in zip(parts, places, strict=True)]
+        columns, *places = self.source.load(*(_rows(part) for part in parts))
+        found: list[Any] = [
+            part._replace(order=rows) if isinstance(part, Schedule) else part._replace(rows=rows)
+            for part, rows in zip(parts, places, strict=True)
+        ]
         plans = dict(zip(plans, found, strict=False))
         held = dict(zip(held, found[len(plans) :], strict=False))
         examples = None if examples is None else found[-1]
@@ -300,24 +310,26 @@ class _Pass:
             np.repeat(data.bounds[:, :1], spec.jobs, axis=1),
             np.repeat(data.sizes("train")[:, None], spec.jobs, axis=1),
         )
-        self.space = Room(1, 1)
+        self.space = Room(1, 1, 1)
+        self.share = np.arange(jobs) // spec.copies
         self.most_held = 0
         if spec.held is not None:
             self.most_held = -(-int(spec.held.sizes.max()) // HELD) * HELD
 
     def make_room(self, clients: Ints) -> None:
         """Make room for the cohorts of some rounds."""
-        lengths = steps_of(self._flat(self.train.sizes[clients]), self.spec.batch, self.spec.epochs)
-        steps, turns = room(pack(lengths, self.lanes, self.devices))
+        batch, epochs = self.spec.batch, self.spec.epochs
+        sizes = self._flat(self.train.sizes[clients])
+        packing = pack(steps_of(sizes, batch, epochs), self.lanes, self.devices)
+        steps, turns, examples = room(packing, sizes, batch, epochs, self.share)
         # Rounded up, so that another seed of the same run finds the compiled program again.
-        self.space = Room(
-            max(self.space.steps, -(-steps // 8) * 8), max(self.space.turns, -(-turns // 4) * 4)
-        )
+        needed = -(-steps // 8) * 8, -(-turns // 4) * 4, roomy(examples)
+        self.space = Room(*map(max, self.space, needed))
 
     @property
     def round_bytes(self) -> int:
         """About how many bytes the plan of a round takes."""
-        return self.space.steps * self.lanes * self.spec.batch * 4
+        return 4 * (4 * self.space.steps * self.lanes + self.space.examples)
 
     def words(self, words: Words) -> Words:
         """The randomness of groups of copies: [rounds, clients, jobs / copies]."""
@@ -347,10 +359,10 @@ class _Pass:
             epochs=self.spec.epochs,
             lanes=self.lanes,
             devices=self.devices,
-            copies=self.spec.copies,
+            share=self.share,
             space=self.space,
         )
-        return plan._replace(rows=self.train.at(plan.rows).astype(np.int32))
+        return plan._replace(order=self.train.at(plan.order).astype(np.int32))
 
     def held(self, clients: Ints) -> Held:
         """What the trials of some rounds are tried on."""
@@ -367,13 +379,19 @@ class _Pass:
         return by_job.reshape(len(by_job), -1)
 
 
-@functools.lru_cache(maxsize=32)
+def _rows(part: Any) -> npt.NDArray[np.int32]:
+    """The rows of the data that a part of a plan reads."""
+    rows: npt.NDArray[np.int32] = part.order if isinstance(part, Schedule) else part.rows
+    return rows
+
+
+@made_once(maxsize=32)
 def _compiled(
     algorithm: Algorithm,
     model: Model,
     engine: Engine,
     rounds: int,
-    lanes: tuple[tuple[str, int], ...],
+    shapes: tuple[tuple[str, int], ...],
 ) -> Any:
     """The program that runs up to ``rounds`` rounds; jit compiles it once for a run."""
     devices = engine.local_devices()
@@ -381,8 +399,9 @@ def _compiled(
 
     def one(state: Tree, columns: Any, plans: Any, held: Any, examples: Any, clients: Any) -> Tree:
         cohort = Cohort(
-            lowered, clients, plans, held, examples, columns, len(devices), engine.precision
-        )
+            lowered, clients, plans, dict(shapes), held, examples, columns, len(devices),
+            engine.precision,
+        )  # fmt: skip
         upload, metrics = algorithm.clients(state, cohort)
         return algorithm.server(state, upload), metrics
 
@@ -402,14 +421,14 @@ def _compiled(
         return out
 
     if len(devices) == 1:
-        return jax.jit(many)
+        return Program(many)
     mesh = Mesh(np.array(devices), (LANES,))
     everywhere, by_lane = PartitionSpec(), PartitionSpec(None, None, LANES)
     shared = PartitionSpec(None, LANES)
-    specs: Any = [shared] + [by_lane] * 7
+    specs: Any = [shared, by_lane, by_lane, by_lane, everywhere] + [by_lane] * 4
     examples: Any = Examples(*[shared] * 3) if algorithm.scores else None
-    plans = {name: Schedule(*specs) for name, _ in lanes}
+    plans = {name: Schedule(*specs) for name, _ in shapes}
     inputs = (everywhere, everywhere, everywhere, plans, everywhere, examples, everywhere)
     # Lanes of different devices take different numbers of steps, and meet in the psum of `fold`.
     spread = jax.shard_map(many, mesh=mesh, in_specs=inputs, out_specs=everywhere, check_vma=False)
-    return jax.jit(spread)
+    return Program(spread)

@@ -5,9 +5,12 @@ number of steps, each a batch. Padding all clients to the longest would waste ha
 real data, so jobs are packed into L lanes like continuous batching: longest first, each to the
 lane that is free the earliest. Lanes hand in finished jobs and take new ones together, at *turns*:
 handing in moves whole models through memory, so there should be few of them, and a lane that has
-time to spare waits for the others. A schedule says for every round, step and lane which rows to
-read and whose they are, and what happens at every turn. All rounds of a run share one shape, so
+time to spare waits for the others. A schedule says for every round, step and lane which examples
+to read and whose they are, and what happens at every turn. All rounds of a run share one shape, so
 one compiled program runs them all; how many steps a round really takes is a number, not a shape.
+
+Examples lie in one list, an epoch of a job after the other, each in the order in which it is read.
+Jobs with the same randomness and the same examples, such as a client's candidates λ, share them.
 """
 
 from __future__ import annotations
@@ -51,8 +54,9 @@ class Schedule(NamedTuple):
         bounds: [rounds, turns + 1, devices] the steps between which each turn's work lies.
         hands_in: [rounds, turns, lanes] the job that the lane hands in then, or nobody.
         takes: [rounds, turns + 1, lanes] the job that the lane takes before that turn's steps.
-        rows: [rounds, steps, lanes, batch] rows of the data; in an idle lane 0.
-        valid: [rounds, steps, lanes] how many of these rows count; 0 in an idle lane.
+        order: [rounds, examples] rows of the data in the order in which jobs read them.
+        at: [rounds, steps, lanes] where in that list the step's batch begins.
+        valid: [rounds, steps, lanes] how many rows the batch has; 0 in an idle lane.
         job: [rounds, steps, lanes] whose step it is; where idle, some valid job.
         tick: [rounds, steps, lanes] the number of the step inside its job.
     """
@@ -61,7 +65,8 @@ class Schedule(NamedTuple):
     bounds: Narrow
     hands_in: Narrow
     takes: Narrow
-    rows: Narrow
+    order: Narrow
+    at: Narrow
     valid: Narrow
     job: Narrow
     tick: Narrow
@@ -190,15 +195,35 @@ class Spans(NamedTuple):
 
 
 class Room(NamedTuple):
-    """How many steps and turns a schedule has room for: the most that any round of a run needs."""
+    """What a schedule has room for: the most that any round of a run needs."""
 
     steps: int
     turns: int
+    examples: int
 
 
-def room(packing: Packing) -> Room:
+def room(packing: Packing, sizes: Ints, batch: int, epochs: int, share: Ints | None = None) -> Room:
     """What a packing needs."""
-    return Room(int(packing.bounds.max()), int(packing.turns.max()))
+    if share is not None:
+        sizes = sizes[:, np.unique(share, return_index=True)[1]]
+    examples = (sizes * orders(sizes, batch, epochs)).sum(axis=1)
+    return Room(int(packing.bounds.max()), int(packing.turns.max()), int(examples.max()))
+
+
+def roomy(count: int) -> int:
+    """Rounded up, so that a little more another time needs no other shape and no other program.
+
+    >>> [roomy(n) for n in (3, 16_385, 40_000)]
+    [16384, 20480, 40960]
+    """
+    count = max(count, 2**14)
+    grain = 1 << (count.bit_length() - 3)
+    return -(-count // grain) * grain
+
+
+def orders(sizes: Ints, batch: int, epochs: int) -> Ints:
+    """In how many orders a job reads its examples; one where an epoch is a single step."""
+    return np.where(sizes > batch, epochs, 1)
 
 
 def schedule(
@@ -210,7 +235,7 @@ def schedule(
     epochs: int,
     lanes: int,
     devices: int = 1,
-    copies: int = 1,
+    share: Ints | None = None,
     space: Room | None = None,
     packing: Packing | None = None,
 ) -> Schedule:
@@ -224,18 +249,19 @@ def schedule(
         epochs: passes over the examples, each in an order of its own.
         lanes: lanes on all devices together.
         devices: devices the lanes are spread over; must divide ``lanes``.
-        copies: so many jobs in a row are the same, with the same key.
-        space: steps and turns to make room for; as many as needed if not given.
+        share: [jobs] jobs with the same number have the same examples and the same key.
+        space: what to make room for; as much as needed if not given.
         packing: where the jobs go; packed here if not given.
 
     Returns:
-        The schedule; its ``rows`` are positions ``first + place``.
+        The schedule; its ``order`` has positions ``first + place``.
     """
     rounds, jobs = sizes.shape
     per_epoch = -(-sizes // batch)
     steps = per_epoch * epochs
     packing = packing or pack(steps, lanes, devices)
-    space = space or room(packing)
+    share = np.arange(jobs) if share is None else share
+    space = space or room(packing, sizes, batch, epochs, share)
     grid = (rounds, max(space.steps, 1), lanes)
     flat_sizes, flat_steps, flat_per_epoch, start, lane, turn = (
         a.reshape(-1) for a in (sizes, steps, per_epoch, packing.start, packing.lane, packing.turn)
@@ -251,34 +277,50 @@ def schedule(
     before = packing.bounds[round_, lane // (lanes // devices)] < start[:, None]
     takes[round_[works], before.sum(axis=1)[works], lane[works]] = member[works]
 
+    _, one, which = np.unique(share, return_index=True, return_inverse=True)
+    order, begin = _in_order(
+        first[:, one], sizes[:, one], keys[:, one], batch, epochs, space.examples
+    )
+
     # One entry for every step of every job.
     own, tick = ragged(flat_steps)
-    at = (round_[own], start[own] + tick, lane[own])
-    valid, job, ticks = np.zeros((3, *grid), np.int32)
-    valid[at] = np.minimum(flat_sizes[own] - (tick % flat_per_epoch[own]) * batch, batch)
-    job[at] = member[own]
-    ticks[at] = tick
-
-    # One entry for every example of every epoch of every job. Copies share one order.
-    epoch_sizes = np.repeat(flat_sizes, epochs)
-    pass_, place = ragged(epoch_sizes)
-    owner, epoch = pass_ // epochs, pass_ % epochs
-    words = mix(keys.reshape(-1)[::copies, None], "epoch", np.arange(epochs)).reshape(-1)
-    distinct = np.repeat(flat_sizes[::copies], epochs)
-    order = shuffles(words, distinct)
-    if copies > 1:
-        order = order[(np.cumsum(distinct) - distinct)[owner // copies * epochs + epoch] + place]
-    step = start[owner] + epoch * flat_per_epoch[owner] + place // batch
-    rows = np.zeros((*grid, batch), np.int32)
-    rows[at] = first.reshape(-1)[own][:, None]  # what is masked is the job's own, not a stranger's
-    rows[round_[owner], step, lane[owner], place % batch] = first.reshape(-1)[owner] + order
+    grid_at = (round_[own], start[own] + tick, lane[own])
+    valid, job, ticks, at = np.zeros((4, *grid), np.int32)
+    epoch, inside = np.divmod(tick, flat_per_epoch[own])
+    valid[grid_at] = np.minimum(flat_sizes[own] - inside * batch, batch)
+    job[grid_at] = member[own]
+    ticks[grid_at] = tick
+    again = np.where(flat_per_epoch[own] > 1, epoch * flat_sizes[own], 0)
+    at[grid_at] = begin[:, which].reshape(-1)[own] + again + inside * batch
 
     bounds = np.zeros((rounds, space.turns + 1, devices), np.int32)
     bounds[:, : packing.bounds.shape[2]] = packing.bounds[:, :, : space.turns + 1].transpose(
         0, 2, 1
     )
     turns = packing.turns.astype(np.int32)
-    return Schedule(turns, bounds, hands_in, takes, rows, valid, job, ticks)
+    return Schedule(turns, bounds, hands_in, takes, order, at, valid, job, ticks)
+
+
+def _in_order(
+    first: Ints, sizes: Ints, keys: Words, batch: int, epochs: int, examples: int
+) -> tuple[Narrow, Ints]:
+    """The list of examples of every round, and where in it each job's begin: [rounds, jobs]."""
+    often = orders(sizes, batch, epochs)
+    lengths = sizes * often
+    flat_orders = often.reshape(-1)
+    job, epoch = ragged(flat_orders)  # one entry for every order ...
+    long = sizes.reshape(-1)[job]
+    pass_, place = ragged(long)  # ... and one for every example in it
+    several = flat_orders[job] > 1
+    if several.any():
+        words = mix(keys.reshape(-1)[job[several]], "epoch", epoch[several])
+        place[several[pass_]] = shuffles(words, long[several])
+    owner = job[pass_]
+    order = np.zeros((len(sizes), max(examples, 1)), np.int32)
+    order[owner // sizes.shape[1], ragged(lengths.sum(axis=1))[1]] = (
+        first.reshape(-1)[owner] + place
+    )
+    return order, np.cumsum(lengths, axis=1) - lengths
 
 
 def padded(array: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:

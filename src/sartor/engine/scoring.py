@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from jax.sharding import PartitionSpec
 
+from sartor.caching import made_once
 from sartor.data import PARTS, ClientData
 from sartor.engine.blocks import Stack, spread
 from sartor.engine.cohort import over_hypotheses
@@ -18,6 +18,7 @@ from sartor.engine.engine import Engine, source
 from sartor.engine.lanes import LANES, take
 from sartor.engine.objectives import Objective
 from sartor.engine.schedule import Ints, padded
+from sartor.engine.together import Program
 from sartor.models import Model, Params, in_precision
 from sartor.trees import Tree
 
@@ -105,7 +106,7 @@ def losses_by_client(
     return means
 
 
-@functools.lru_cache(maxsize=32)
+@made_once(maxsize=32)
 def _shared(model: Model, engine: Engine, plain: bool) -> Any:
     model = in_precision(model, engine.precision)
 
@@ -123,7 +124,7 @@ def _shared(model: Model, engine: Engine, plain: bool) -> Any:
         loss, correct = jax.lax.map(batch, rows)  # [batches, q, batch]
         return tuple(a.transpose(1, 0, 2).reshape(a.shape[1], -1) for a in (loss, correct))
 
-    return jax.jit(run)
+    return Program(run)
 
 
 class EachScorer:
@@ -176,7 +177,7 @@ class EachScorer:
         return [Scored(loss[k, :n], correct[k, :n]) for k, n in enumerate(sizes)]
 
 
-@functools.lru_cache(maxsize=32)
+@made_once(maxsize=32)
 def _each(objective: Objective, engine: Engine) -> Any:
     objective = objective.in_precision(engine.precision)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
+from sartor.caching import made_once
 from sartor.errors import ConfigError
 
 Params = Any
@@ -112,11 +112,13 @@ class Model:
         if self.kind == "regression":
             error = jnp.square(prediction - y)
             return error.reshape(error.shape[0], -1).sum(axis=1)
+        if prediction.ndim == 1:  # densities predict the same of every example
+            return -prediction[y.astype(jnp.int32)]
         log_probs = jnp.broadcast_to(prediction, (*y.shape, prediction.shape[-1]))
         return -jnp.take_along_axis(log_probs, y[:, None].astype(jnp.int32), axis=-1)[:, 0]
 
 
-@functools.lru_cache(maxsize=128)
+@made_once(maxsize=128)
 def in_precision(model: Model, precision: Literal["f32", "bf16"]) -> Model:
     """The same model computing in another precision; its parameters stay in float32.
 

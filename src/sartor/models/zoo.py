@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sartor.caching import made_once
 from sartor.errors import ConfigError
 from sartor.models.base import Model, Params
 from sartor.models.layers import conv_conv_pool, dense, dropout, glorot, log_softmax, to_float
@@ -88,7 +88,7 @@ def cnn(classes: int = 62, *, smoothing: float = 0.0) -> Model:
 # are found again. They take only hashable, already checked arguments.
 
 
-@functools.lru_cache(maxsize=128)
+@made_once(maxsize=128)
 def _categorical(symbols: int, smoothing: float) -> Model:
     def init(key: jax.Array) -> Params:
         return {"logits": jnp.zeros(symbols)}
@@ -107,7 +107,7 @@ def _categorical(symbols: int, smoothing: float) -> Model:
     )
 
 
-@functools.lru_cache(maxsize=128)
+@made_once(maxsize=128)
 def _perceptron(
     shape: tuple[int, ...], hidden: tuple[int, ...], out: int, regression: bool, smoothing: float
 ) -> Model:
@@ -148,7 +148,7 @@ def _perceptron(
     )
 
 
-@functools.lru_cache(maxsize=128)
+@made_once(maxsize=128)
 def _cnn(classes: int, smoothing: float) -> Model:
     shapes = {
         "conv_1": (3, 3, 1, 32),

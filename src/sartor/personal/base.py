@@ -19,11 +19,11 @@ from sartor.central import CentralModel
 from sartor.central.settings import check_numbers, check_seed, describe
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Engine, Optimizer, check, check_labels
+from sartor.engine import Engine, check, check_labels
 from sartor.engine.blocks import Block, Jobs, Mix, Recipe, everybody, train_each
 from sartor.engine.engine import model_identity
 from sartor.engine.objectives import Objective
-from sartor.engine.optimizers import Chosen, build
+from sartor.engine.optimizers import UNIT_SGD, Chosen, build, rates
 from sartor.engine.schedule import Ints, steps_of
 from sartor.engine.scoring import losses_by_client
 from sartor.errors import ConfigError, DivergedError, InterruptedRun
@@ -128,9 +128,12 @@ class Personal(abc.ABC):
 
     @property
     def sgd(self) -> optax.GradientTransformation:
-        """The client's optimizer."""
-        default = Optimizer("sgd", (("learning_rate", self.learning_rate),))
-        return build(self.optimizer, default)
+        """The client's optimizer; of SGD the step size comes with the job."""
+        return build(self.optimizer, UNIT_SGD)
+
+    def rates(self, jobs: int) -> dict[str, npt.NDArray[np.float32]]:
+        """The step sizes of jobs."""
+        return rates(self.optimizer, self.learning_rate, jobs)
 
     @property
     def cover(self) -> tuple[float, ...]:
@@ -268,6 +271,7 @@ class Personal(abc.ABC):
         )  # fmt: skip
 
     def _train(self, work: Work, jobs: Jobs, done: npt.NDArray[np.bool_]) -> Iterator[Block]:
+        jobs = jobs._replace(values={**jobs.values, **self.rates(jobs.number)})
         return train_each(
             work.setting.data, work.recipe, jobs, central=self.beside(work.setting), done=done,
             engine=work.setting.engine, mix_rows=work.mixing,

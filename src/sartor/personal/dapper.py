@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from sartor.central import CentralModel
 from sartor.central.settings import check_choices, check_numbers
@@ -125,6 +126,10 @@ class Dapper(Personal):
         if self.theory is not None:
             return Guaranteed(model, names, theory=self.theory, r=self.r)
         return Own(model, names) if self.step == "sample" else Weighted(model, names, r=self.r)
+
+    def rates(self, jobs: int) -> dict[str, npt.NDArray[np.float32]]:
+        """The theorem has step sizes of its own."""
+        return super().rates(jobs) if self.theory is None else {}
 
     def recipe(self, setting: Setting) -> Recipe:
         """With source sampling, a pass over r · m_k slots is r epochs over the client's data."""

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central import Agnostic, Central, CentralModel, FedAvg
+from sartor.central.settings import without
 from sartor.data import ClientData
-from sartor.engine import Cohort, Optimizer
+from sartor.engine import Cohort
+from sartor.engine.optimizers import UNIT_SGD, rates
 from sartor.engine.rounds import Pass
 from sartor.engine.schedule import Ints, Spans
 from sartor.errors import ConfigError
@@ -91,11 +93,19 @@ class Joint(Central):
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """Every client's cluster, and what the rule has to know."""
+        mapper, everyone = self.mapper, len(data)
         return {
             **self.rule.attributes(data),
+            **rates(None, mapper.central_learning_rate, everyone),
+            **{f"local {name}": a for name, a in mapper.rates(everyone).items()},
             "cluster": data.metadata[CLUSTER].astype(np.int32),
             "place": np.arange(len(data), dtype=np.int32),
         }
+
+    def bare(self) -> Any:
+        """Step sizes come with the clients."""
+        mapper = without(self.mapper, learning_rate=1.0, central_learning_rate=1.0)
+        return without(super().bare(), rule=self.rule.bare(), mapper=mapper)
 
     def passes(self, data: ClientData, seed: int) -> dict[str, Pass]:
         """Trials of every λ, local training with the one chosen, and the central model's step."""
@@ -146,6 +156,8 @@ class Joint(Central):
         mapper, h_c = self.mapper, state.hypotheses
         cluster, place = cohort.clients["cluster"], cohort.clients["place"]
         known = {"cluster": cluster, "size": cohort.sizes, "place": place}
+        if "local rate" in cohort.clients:
+            known["rate"] = cohort.clients["local rate"]
         beside = Beside(h_c, state.kept, state.visited) if mapper.keep_local else h_c
         objective = mapper.objective(cohort.model).in_precision(cohort.precision)
         cover = jnp.asarray(self._cover())
@@ -164,11 +176,10 @@ class Joint(Central):
         def mixture_loss(h: Any, batch: Any, job: Any) -> jax.Array:
             return objective.central_loss(h, job["local"], batch, job)
 
-        rate = mapper.central_learning_rate
-        sgd = Optimizer("sgd", (("learning_rate", rate),)).build()
+        sgd: Any = UNIT_SGD.build() if mapper.central_epochs else None
         weights = self.rule.weigh(state.server, cohort)
         trained = cohort.train(
-            h_c, sgd if mapper.central_epochs else rate, weights, cluster, mixture_loss,
+            h_c, sgd, weights, cluster, mixture_loss,
             {"lambda": lambda_, "local": local},
         )  # fmt: skip
         kept = dict(local) if mapper.keep_local else {}

@@ -1,0 +1,217 @@
+"""The same work for several seeds at once: what all of them ask of the device is one call.
+
+Each seed's work runs as it would alone, on a thread of its own. Where it calls a compiled program
+it waits; as soon as everybody waits, those that called the same program with the same shapes are
+answered by one call of that program, vectorised over them. Nothing that is written for one seed
+has to know about it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from sartor.trees import Tree
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+SAME = 2**20
+"""Arrays up to this size are compared, and passed once if all workers give the same."""
+
+
+class Program:
+    """A compiled function; calls that workers make side by side become one.
+
+    >>> double = Program(lambda x: 2 * x)
+    >>> int(double(np.int32(4)))
+    8
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._alone: Any = jax.jit(function)
+        self._batched: dict[Any, list[tuple[Any, list[bool]]]] = {}
+
+    def __call__(self, *args: Tree) -> Any:
+        """The answer, once everybody waits for theirs."""
+        crew: _Crew | None = getattr(_here, "crew", None)
+        return self._alone(*args) if crew is None else crew.call(self, args)
+
+    @property
+    def compiled(self) -> int:
+        """How often it was compiled for single calls."""
+        count: int = self._alone._cache_size()
+        return count
+
+    def together(self, calls: list[list[Any]], structure: Any) -> list[Any]:
+        """The results of several calls, given by their leaves, from one vectorised call."""
+        same = [_same([call[i] for call in calls]) for i in range(len(calls[0]))]
+        if all(same):
+            answer = self._alone(*jax.tree.unflatten(structure, calls[0]))
+            return [answer] * len(calls)
+        run, once = self._vectorised(structure, same)
+        leaves = [
+            calls[0][i] if shared else np.stack([np.asarray(call[i]) for call in calls])
+            for i, shared in enumerate(once)
+        ]
+        out = jax.tree.map(np.asarray, run(*leaves))
+        return [jax.tree.map(lambda a, n=n: a[n], out) for n in range(len(calls))]
+
+    def _vectorised(self, structure: Any, same: list[bool]) -> tuple[Any, list[bool]]:
+        """A program over the leaves of several calls; and which of these are passed once."""
+        known = self._batched.setdefault(structure, [])
+        for run, once in known:
+            if all(now or not shared for now, shared in zip(same, once, strict=True)):
+                return run, once
+
+        def by_leaf(*leaves: Any) -> Any:
+            return self._function(*jax.tree.unflatten(structure, leaves))
+
+        axes = [None if shared else 0 for shared in same]
+        known.append((jax.jit(jax.vmap(by_leaf, in_axes=axes)), same))
+        return known[-1]
+
+
+def side_by_side(
+    work: Callable[[Item], Result], items: Iterable[Item], *, width: int | None = None
+) -> list[Result]:
+    """``[work(item) for item in items]``, with what they ask of the device done together.
+
+    It pays where the items are alike and small: several seeds, or points of a grid, of models
+    that do not fill the machine by themselves. An error in one of them ends all.
+
+    Args:
+        work: what to do; it may fit and evaluate anything.
+        items: seeds, settings, data sets.
+        width: how many are vectorised in one call; all of them if not given. Calls are filled up
+            to it, so that another number of items needs no other compilation.
+
+    >>> side_by_side(lambda seed: seed + 1, range(3))
+    [1, 2, 3]
+    """
+    todo = list(items)
+    crew = _Crew(width or max(len(todo), 1), len(todo))
+    results: list[Any] = [None] * len(todo)
+
+    def run(n: int) -> None:
+        _here.crew, _here.number = crew, n
+        try:
+            results[n] = work(todo[n])
+        except BaseException as error:
+            crew.fail(error)
+        finally:
+            crew.leave()
+
+    threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(len(todo))]
+    for thread in threads:
+        thread.start()
+    try:
+        crew.serve()
+    except BaseException as error:
+        crew.fail(error)
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
+    if crew.error is not None:
+        raise crew.error
+    return results
+
+
+_here = threading.local()
+
+
+class _Stopped(Exception):
+    """Ends a worker because another one has failed."""
+
+
+class _Call:
+    """A call that waits for its answer."""
+
+    def __init__(self, program: Program, args: Tree) -> None:
+        self.worker: int = _here.number
+        self.program = program
+        self.leaves, self.structure = jax.tree.flatten(args)
+        shapes = tuple((np.shape(a), str(jax.dtypes.result_type(a))) for a in self.leaves)
+        self.key = id(program), self.structure, shapes
+        self.answer: Any = None
+        self.answered = False
+
+
+class _Crew:
+    """Workers whose calls are answered together."""
+
+    def __init__(self, width: int, live: int) -> None:
+        self.width = width
+        self.live = live
+        self.error: BaseException | None = None
+        self._waiting: list[_Call] = []
+        self._change = threading.Condition()
+
+    def call(self, program: Program, args: Tree) -> Any:
+        """Wait for the answer to a call; on a worker's thread."""
+        call = _Call(program, args)
+        with self._change:
+            self._waiting.append(call)
+            self._change.notify_all()
+            self._change.wait_for(lambda: call.answered or self.error is not None)
+        if not call.answered:
+            raise _Stopped
+        return call.answer
+
+    def fail(self, error: BaseException) -> None:
+        """End everybody's work."""
+        with self._change:
+            self.error = self.error or error
+            self._change.notify_all()
+
+    def leave(self) -> None:
+        """A worker is done."""
+        with self._change:
+            self.live -= 1
+            self._change.notify_all()
+
+    def serve(self) -> None:
+        """Answer calls until all workers are done; on the thread that has started them."""
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self.error or len(self._waiting) == self.live)
+                if self.error or not self.live:
+                    return
+                # In the order of the workers, so that a run repeats bit for bit.
+                self._waiting.sort(key=lambda call: call.worker)
+                keys = [call.key for call in self._waiting]
+                most = max(keys, key=keys.count)  # the others wait for more of their kind
+                now = [call for call in self._waiting if call.key == most][: self.width]
+            self._answer(now)
+            with self._change:
+                for call in now:
+                    call.answered = True
+                    self._waiting.remove(call)
+                self._change.notify_all()
+
+    def _answer(self, calls: list[_Call]) -> None:
+        filled = [calls[min(n, len(calls) - 1)].leaves for n in range(self.width)]
+        answers = calls[0].program.together(filled, calls[0].structure)
+        for call, answer in zip(calls, answers, strict=False):
+            call.answer = answer
+
+
+def together() -> bool:
+    """Whether this is the work of one of several, side by side."""
+    return getattr(_here, "crew", None) is not None
+
+
+def _same(leaves: list[Any]) -> bool:
+    """Whether all are the same array, or small ones with the same numbers."""
+    first = leaves[0]
+    if all(leaf is first for leaf in leaves):
+        return True
+    if any(isinstance(leaf, jax.Array) for leaf in leaves) or np.size(first) > SAME:
+        return False
+    return all(np.array_equal(first, leaf) for leaf in leaves[1:])
