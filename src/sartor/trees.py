@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 Tree = Any
@@ -53,9 +54,25 @@ def traced_hash(function: Callable[..., Any], *arguments: Any) -> str:
     >>> traced_hash(lambda x: 2 * x, 1.0) == traced_hash(lambda x: 3 * x, 1.0)
     False
     """
-    text = str(jax.make_jaxpr(function)(*arguments))
-    text = re.sub(r"0x[0-9a-f]+", "", text)  # addresses differ from process to process
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    traced = jax.make_jaxpr(function)(*arguments)
+    text = re.sub(r"0x[0-9a-f]+", "", str(traced))  # addresses differ from process to process
+    digest = hashlib.blake2b(text.encode(), digest_size=16)
+    for constant in _constants(traced):  # the text has only their shapes
+        if jnp.issubdtype(constant.dtype, jax.dtypes.prng_key):
+            constant = jax.random.key_data(constant)
+        digest.update(np.ascontiguousarray(constant).tobytes())
+    return digest.hexdigest()
+
+
+def _constants(traced: Any) -> Iterator[Any]:
+    """The arrays that a traced function has captured, and those of the functions inside it."""
+    yield from getattr(traced, "consts", ())
+    for equation in getattr(traced, "jaxpr", traced).eqns:
+        for inside in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda p: hasattr(p, "eqns")
+        ):
+            if hasattr(inside, "eqns"):
+                yield from _constants(inside)
 
 
 def _name(key: Any) -> str:

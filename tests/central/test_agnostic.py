@@ -52,14 +52,16 @@ def test_weights_stay_on_the_simplex_and_move_to_the_harder_domain(counts):
     assert weights[-1, 1] > 0.9
 
 
+QUADRATIC = sartor.models.Model(
+    init=lambda key: {"h": jnp.zeros(())},
+    apply=lambda params, x, key: params["h"] + 0 * x[:, 0],
+    kind="regression",
+)
+
+
 def test_finds_the_minimax_point_of_two_quadratics():
     # L_a(h) = (h - 0)² + 1, L_b(h) = (h - 3)²: they are equal at h = 4/3, and nowhere in [0, 3] is
     # the larger of the two smaller. There λ_a · 2h = λ_b · 2(3 - h), so λ_a = 5/9.
-    model = sartor.models.Model(
-        init=lambda key: {"h": jnp.zeros(())},
-        apply=lambda params, x, key: params["h"] + 0 * x[:, 0],
-        kind="regression",
-    )
     y = np.array([1.0, -1.0, 3.0, 3.0], np.float32)  # mean 0 and variance 1; 3 and none
     x = np.zeros((4, 1), np.float32)
     data = sartor.data.from_arrays(x, y, [0, 0, 1, 1], domain=["a", "a", "b", "b"])
@@ -67,11 +69,31 @@ def test_finds_the_minimax_point_of_two_quadratics():
         rounds=4000, cohort=2, batch=2, learning_rate=0.01, server_momentum=0.0,
         domain_step=0.01,
     )  # fmt: skip
-    central = algorithm.fit(model, data)
+    central = algorithm.fit(QUADRATIC, data)
     # The last iterates circle the saddle point slowly inwards; their mean is on it.
     assert float(central.params["h"]) == pytest.approx(4 / 3, abs=0.05)
     late = central.history["domain_weights"][2000:].mean(axis=0)
     np.testing.assert_allclose(late, [5 / 9, 4 / 9], atol=0.02)
+
+
+@pytest.mark.parametrize("counts", ["population", "window"])
+@pytest.mark.parametrize("cohort", [1, 5])
+def test_a_rare_domain_counts_though_few_rounds_see_it(cohort, counts):
+    # The same two quadratics, with one client in 20 in the second domain.
+    y = np.tile(np.array([1.0, -1.0], np.float32), 20)
+    y[-2:] = 3.0
+    client = np.repeat(np.arange(20), 2)
+    data = sartor.data.from_arrays(
+        np.zeros((40, 1), np.float32), y, client, domain=np.where(client == 19, "b", "a")
+    )
+    algorithm = sartor.Agnostic(
+        rounds=12_000, cohort=cohort, batch=2, learning_rate=0.002, server_momentum=0.0,
+        domain_step=0.002, counts=counts, window=200,
+    )  # fmt: skip
+    central = algorithm.fit(QUADRATIC, data)
+    late = central.history["domain_weights"][6000:].mean(axis=0)
+    np.testing.assert_allclose(late, [5 / 9, 4 / 9], atol=0.08)
+    assert float(central.params["h"]) == pytest.approx(4 / 3, abs=0.25)
 
 
 def test_every_client_can_be_a_domain():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -214,7 +216,7 @@ def test_no_recompilation_across_cohorts():
     data = sartor.data.synthetic(clients=40, samples=list(range(3, 43)))
     algorithm, engine = sartor.HypCluster(q=2, rounds=30, cohort=7, warm_rounds=2), sartor.Engine()
     planner = rounds._Planner(algorithm, DENSITY, data, 0, engine)
-    run = rounds._compiled(algorithm.bare(), DENSITY, engine, planner.most_rounds, planner.lanes)
+    run = rounds._compiled(algorithm.bare(), DENSITY, engine, planner.most_rounds, planner.shapes)
     before = run.compiled
     algorithm.fit(DENSITY, data, seed=0)
     assert run.compiled == before + 1
@@ -230,6 +232,37 @@ def test_resumed_runs_end_with_the_same_bits(tmp_path):
     resumed = make(12).fit(LOGISTIC, data, seed=0, checkpoint=tmp_path / "c.safetensors")
     jax.tree.map(np.testing.assert_array_equal, whole.hypotheses, resumed.hypotheses)
     np.testing.assert_array_equal(whole.history["share"], resumed.history["share"])
+
+
+@pytest.mark.parametrize("start", ["warm", "clients"])
+def test_a_clustering_goes_on_from_where_it_was(start):
+    data, _ = two_tasks(clients=10)
+    common = {"q": 2, "cohort": 10, "learning_rate": 0.2, "start": start, "warm_rounds": 3}
+    first = sartor.HypCluster(rounds=30, **common).fit(LOGISTIC, data, seed=0)
+    short = sartor.HypCluster(rounds=8, **common)
+    after = short.fit(LOGISTIC, data, seed=1, start=first)
+    assert (after.assign(data) == first.assign(data)).all()
+    np.testing.assert_allclose(after.history["share"], 0.5, atol=1e-6)
+    # It lends no models, which the ledger would have counted.
+    assert (
+        after.cost.total()["examples"]
+        == (
+            sartor.HypCluster(rounds=8, **{**common, "start": "random"})
+            .cost(LOGISTIC, data, 1)
+            .total()["examples"]
+        )
+    )
+
+
+def test_start_must_be_of_the_same_class():
+    data, _ = two_tasks(clients=10)
+    start = sartor.FedAvg(rounds=1).fit(LOGISTIC, data)
+    other = sartor.models.mlp(3, (3,), classes=2)
+    with pytest.raises(ConfigError, match="another class"):
+        sartor.FedAvg(rounds=1).fit(other, data, start=start)
+    named = dataclasses.replace(data, label_names=("no", "yes"))
+    with pytest.raises(sartor.errors.DataError, match="labels"):
+        sartor.FedAvg(rounds=1).fit(LOGISTIC, named, start=start)
 
 
 def test_lanes_and_streaming_do_not_change_the_result():

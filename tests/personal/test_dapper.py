@@ -419,6 +419,61 @@ def test_statistics_give_every_client_the_minimiser_of_its_mixture():
         Dapper(source="statistics").fit(sartor.FedAvg(rounds=1).fit(MODEL, clients()), clients())
 
 
+@pytest.mark.parametrize("source", ["clients", "generated"])
+@pytest.mark.parametrize("step", ["sample", "weight"])
+def test_the_order_of_clients_does_not_matter(source, step):
+    draw = np.random.default_rng(0)
+    data = sartor.data.from_dict({f"c{k}": {"y": draw.choice(8, 9 + k)} for k in range(6)}).split(
+        validation=0.25, seed=0
+    )
+    turned = data.select(list(data.ids)[::-1])
+    central = sartor.FedAvg(rounds=2, cohort=6).fit(DENSITY, data)
+    algorithm = Dapper(source=source, step=step, cover=(0.0, 0.5), learning_rate=0.5)
+    one, two = (algorithm.fit(central, d) for d in (data, turned))
+    assert one.lambda_ == two.lambda_
+    for client in data.ids:
+        np.testing.assert_allclose(
+            one.params(client)["logits"], two.params(client)["logits"], atol=1e-5
+        )
+
+
+def test_a_client_that_is_alone_does_not_draw_what_it_holds_out():
+    from sartor.personal.choosing import make_trials, trial_jobs
+    from sartor.personal.statistics import Solver, mean_loss, minimiser, statistics_of
+    from sartor.randomness import mix
+
+    data = clients(sizes=(20,))
+    nobody = np.zeros(1, np.int64)
+    jobs = trial_jobs(data, make_trials(data, "kfold", 4, seed=0), 0, nobody, np.array([0.0]))
+    sample = clients_sample(data)
+    mixing = Interpolation(sample, mix(0, "personal", data.hashes), 3, "sample")
+    rows = mixing(np.zeros((12, jobs.number, 5), np.int64), jobs, 5)
+    for job in range(jobs.number):
+        held = jobs.held.at(jobs.held.first[job] + np.arange(jobs.held.sizes[job]))
+        assert not np.isin(rows[:, job], held).any()
+    draw = np.random.default_rng(0)
+    noise = sartor.data.from_dict(
+        {"a": {"x": draw.standard_normal((12, 5)), "y": draw.standard_normal(12)}}
+    )
+    jobs = trial_jobs(noise, make_trials(noise, "kfold", 4, seed=0), 0, nobody, np.array([0.0]))
+    train = statistics_of(noise, jobs.train)
+    expected = mean_loss(
+        statistics_of(noise, jobs.held), minimiser(train, train, np.zeros(jobs.number))
+    )
+    np.testing.assert_allclose(Solver.of(noise).trial_losses(jobs), expected)
+
+
+def test_of_several_clusterings_each_hypothesis_has_its_own_circle():
+    data = clients(sizes=(5, 6, 7, 8))
+    # Two clusterings, of one and of two hypotheses; the first two clients chose the first.
+    members = np.array([[1, 1, 0], [1, 0, 1], [1, 1, 0], [1, 0, 1]], bool)
+    sample = clients_sample(data, np.array([0, 0, 1, 2]), members)
+    assert sample.counts.tolist() == [26, 26, 5 + 7, 6 + 8]
+    for k in range(4):
+        begin, end = sample.mine[k]
+        assert sorted(sample.pool[begin:end]) == list(range(*data.bounds[k, :2]))
+
+
 def test_the_theorem_holds_on_a_strongly_convex_problem():
     """E[λ·L_k(h_A) + (1−λ)·L_Ĉ(h_A)] exceeds the minimum by at most ε_λ, over many draws."""
     from sartor.personal.objectives import Theory
@@ -431,15 +486,16 @@ def test_the_theorem_holds_on_a_strongly_convex_problem():
     )
     draw = np.random.default_rng(0)
     radius = 0.25
-    means = radius * draw.uniform(-1, 1, (6, 2)) / np.sqrt(2)
+    angle = np.pi / 3 * np.arange(6)
+    means, size = 0.96 * radius * np.stack([np.cos(angle), np.sin(angle)], axis=1), 2000
     rows = {}
     for k, mean in enumerate(means):
-        y = (mean + 0.05 * draw.standard_normal((8, 2))).astype(np.float32)
-        rows[f"c{k}"] = {"x": np.zeros((8, 1), np.float32), "y": y}
+        y = (mean + 0.05 * draw.standard_normal((size, 2))).astype(np.float32)
+        rows[f"c{k}"] = {"x": np.zeros((size, 1), np.float32), "y": y}
     data = sartor.data.from_dict(rows)
     everybody = data.columns["y"]
     # h_c minimises the loss on Ĉ, as the theorem has it, and all examples are within 0.5 of it.
-    central = sartor.FedAvg(rounds=60, cohort=6, batch=8, learning_rate=0.5, server_momentum=0.0)
+    central = sartor.FedAvg(rounds=60, cohort=6, batch=size, learning_rate=0.5, server_momentum=0.0)
     central = central.fit(model, data)
     np.testing.assert_allclose(central.params["h"], everybody.mean(axis=0), atol=1e-4)
     theory = Theory(mu=1.0, G=0.75, R=0.5)
@@ -448,9 +504,9 @@ def test_the_theorem_holds_on_a_strongly_convex_problem():
         mine = 0.5 * ((h - rows[f"c{k}"]["y"]) ** 2).sum(axis=1).mean()
         return lambda_ * mine + (1 - lambda_) * 0.5 * ((h - everybody) ** 2).sum(axis=1).mean()
 
-    for lambda_ in (0.2, 0.6, 0.9):
-        excess = np.zeros((20, 6))
-        for seed in range(20):
+    for lambda_, seeds in ((0.2, 2), (0.9, 20)):
+        excess = np.zeros((seeds, 6))
+        for seed in range(seeds):
             algorithm = Dapper(theory=theory, cover=(lambda_,), select="train")
             assert algorithm.r == 9
             personal = algorithm.fit(central, data, seed=seed)
@@ -460,10 +516,15 @@ def test_the_theorem_holds_on_a_strongly_convex_problem():
                     axis=0
                 )
                 excess[seed, k] = objective(h, k, lambda_) - objective(best, k, lambda_)
-        epsilon = np.sqrt(lambda_**2 / 8 + (1 - lambda_) ** 2 / len(everybody))
+        epsilon = np.sqrt(lambda_**2 / size + (1 - lambda_) ** 2 / len(everybody))
         assert (excess >= -1e-6).all()
         assert (excess.mean(axis=0) <= epsilon).all()
         assert excess.mean() > 1e-6  # not trivially at the minimum
+    # Nor would it do to stay where the central model is.
+    h_c = np.asarray(central.params["h"])
+    for k, client in enumerate(data.ids):
+        best = 0.9 * rows[client]["y"].mean(axis=0) + 0.1 * everybody.mean(axis=0)
+        assert objective(h_c, k, 0.9) - objective(best, k, 0.9) > 1.1 * epsilon
     with pytest.raises(ConfigError, match="one pass of SGD"):
         Dapper(theory=theory, step="weight")
     with pytest.raises(ConfigError, match="must be positive"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ from sartor.engine.lanes import Batch
 from sartor.errors import ConfigError
 from sartor.personal.mapper import Mapper
 from sartor.personal.objectives import Mixture, interpolate
+from sartor.randomness import mix
 from sartor.trees import flatten
 
 MODEL = sartor.models.mlp(4, (6,), classes=3)
@@ -102,7 +105,8 @@ def test_a_joint_round_with_lambda_one_leaves_the_central_model(data, central):
 
 def test_a_joint_round_with_lambda_zero_is_a_round_of_fedavg(data):
     common = {"rounds": 5, "cohort": 3}
-    fedavg = sartor.FedAvg(learning_rate=0.05, **common).fit(MODEL, data, seed=4)
+    fedavg = sartor.FedAvg(learning_rate=0.05, server_momentum=0.0, **common)
+    fedavg = fedavg.fit(MODEL, data, seed=4)
     algorithm = Mapper(cover=(0.0,), central_learning_rate=0.05, **common)
     joint = algorithm.fit(MODEL, data, seed=4).central
     jax.tree.map(
@@ -173,16 +177,109 @@ def test_clusters_and_domains_go_on_by_their_own_rule(data):
     with_domains = sartor.ClientData(
         data.columns, data.rows, data.bounds, data.ids, data.seen, {"domain": domain}
     )
+    common = {"rounds": 3, "cohort": 6, "learning_rate": 0.2}
     for algorithm in (
-        sartor.HypCluster(q=2, start="random", rounds=3, cohort=3),
-        sartor.Agnostic(rounds=3, cohort=3, domains="clients"),
+        sartor.KMeansClusters(q=2, features=("domain",), **common),
+        sartor.Agnostic(domain_step=0.5, **common),
     ):
         central = algorithm.fit(MODEL, with_domains, seed=0)
-        personal = Mapper(rounds=3, cohort=3, cover=(0.0, 0.5)).fit(central, with_domains)
+        mapper = Mapper(rounds=3, cohort=6, cover=(0.0,), central_learning_rate=0.2)
+        personal = mapper.fit(central, with_domains, seed=5)
         assert personal.central.q == central.q
         assert personal.cluster == dict(
             zip(data.ids, central.assign(with_domains).tolist(), strict=True)
         )
+        # With λ = 0 they are rounds of the algorithm itself; of Agnostic nearly so, as clients tell
+        # the loss along their training and not the one before it.
+        seed = int(mix(5, "joint"))
+        alone = algorithm.fit(MODEL, with_domains, seed=seed, start=central)
+        tolerance = 1e-5 if algorithm.__class__ is sartor.KMeansClusters else 5e-3
+        jax.tree.map(
+            lambda a, b, t=tolerance: np.testing.assert_allclose(a, b, atol=t),
+            personal.central.hypotheses, alone.hypotheses,
+        )  # fmt: skip
+    assert personal.central.history["domain_weights"].shape == (4, 2)
+    first, last = personal.central.history["domain_weights"][[0, -1]]
+    np.testing.assert_allclose(first, central.history["domain_weights"][-1], atol=1e-6)
+    assert np.abs(last - first).max() > 1e-3
+
+
+def test_from_nothing_it_is_the_pseudo_code(data):
+    """One client a round, one step along the gradient of its mixture: no momentum anywhere."""
+    one = data.select(["c2"])
+    common = {"cover": (0.0,), "cohort": 1, "central_epochs": 0, "central_learning_rate": 0.3}
+    three = Mapper(rounds=3, **common).fit(MODEL, one, seed=0).central.params
+    params = sartor.FedAvg(rounds=1, learning_rate=1e-30).fit(MODEL, one, seed=0).params
+    own = one.client("c2")
+    x, y = own["x"], jnp.asarray(own["y"])
+    for _ in range(3):
+        gradient = jax.grad(lambda p: MODEL.loss(p, x, y).mean())(params)
+        params = jax.tree.map(lambda p, g: p - 0.3 * g, params, gradient)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), three, params)
+
+
+def test_who_cannot_be_tried_takes_what_is_best_on_average(central):
+    lone = clients(sizes=(60, 60, 60, 1, 1))
+    y = (lone.columns["x"][:, 0] > 0).astype(int)  # learnt in no time, but not by the central model
+    lone = dataclasses.replace(lone, columns={**lone.columns, "y": y})
+    lone = lone.split(validation=0.25, seed=0)
+    algorithm = Mapper(rounds=1, cohort=5, cover=(0.0, 1.0), epochs=60, learning_rate=0.3)
+    with pytest.warns(UserWarning, match="too little data"):
+        personal = algorithm.fit(central, lone)
+    assert set(personal.lambda_.values()) == {1.0}
+    assert personal.central.history["lambda"].tolist() == [1.0]
+
+
+def test_a_guard_keeps_clients_from_diverging(data, central):
+    x = data.columns["x"].copy()
+    x[data.rows[data.bounds[2, 0] : data.bounds[2, 2]]] *= 1e4
+    wild = dataclasses.replace(data, columns={**data.columns, "x": x})
+    for algorithm in (
+        sartor.Finetune(guard=True, learning_rate=30.0, epochs=20),
+        Mapper(guard=True, rounds=0, learning_rate=30.0, epochs=20, cover=(1.0,)),
+    ):
+        personal = algorithm.fit(central, wild)
+        assert personal.clients["c2"]["kept"]
+        np.testing.assert_allclose(
+            personal.predict_proba("c2", x[:4]), central.predict_proba(x[:4]), atol=1e-6
+        )
+
+
+def test_work_of_another_local_model_or_in_finished_models_is_not_taken_for_ours(
+    data, central, tmp_path
+):
+    def local(scale):
+        base = sartor.models.logistic(features=4, classes=3)
+        return sartor.Model(
+            base.init, lambda p, x, key: base.apply(p, scale * x, key), classes=3, input_shape=(4,)
+        )
+
+    settings = {"rounds": 2, "cohort": 3, "cover": (0.5,), "learning_rate": 0.5}
+    first, second = (Mapper(local=local(scale), **settings) for scale in (1.0, -2.0))
+    first.fit(central, data, directory=tmp_path / "m")
+    other = second.fit(central, data, directory=tmp_path / "m")
+    fresh = second.fit(central, data)
+    jax.tree.map(np.testing.assert_array_equal, other.central.params, fresh.central.params)
+    other.save(tmp_path / "m")
+    before = sorted(p.name for p in (tmp_path / "m").iterdir())
+    with pytest.raises(sartor.errors.FileError, match="finished models of other work"):
+        first.fit(central, data, directory=tmp_path / "m")
+    assert sorted(p.name for p in (tmp_path / "m").iterdir()) == before
+
+
+def test_joint_rounds_and_trials_are_not_done_again(data, central, tmp_path, monkeypatch):
+    from sartor.personal import choosing, joint
+
+    algorithm = Mapper(rounds=2, cohort=3, cover=(0.0, 0.5))
+    algorithm.fit(central, data, directory=tmp_path / "m")
+    noted = []
+    monkeypatch.setattr(choosing.Book, "note", lambda self, block: noted.append(block))
+    monkeypatch.setattr(joint.Joint, "clients", None)
+    algorithm.fit(central, data, directory=tmp_path / "m")
+    assert not noted
+    # Trials of other work are not these.
+    book = choosing.Book(tmp_path / "m" / choosing.TRIALS, "another", 3)
+    assert not book.done.any()
 
 
 @pytest.mark.parametrize(
@@ -258,14 +355,20 @@ def test_streamed_joint_rounds_with_folds():
     )
 
 
-def test_guard_keeps_the_model_that_was_given(data, central, tmp_path):
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_guard_keeps_the_model_that_was_given(data, central, tmp_path, rounds):
     logistic = sartor.models.logistic(features=4, classes=3)
     algorithm = Mapper(
-        local=logistic, guard=True, cover=(1.0,), rounds=3, cohort=3, epochs=20, learning_rate=0.5
-    )
+        local=logistic, guard=True, cover=(0.5,), rounds=rounds, cohort=3, epochs=20,
+        learning_rate=0.5, central_learning_rate=2.0,
+    )  # fmt: skip
     personal = algorithm.fit(central, data, seed=0)
     kept = [client for client, decided in personal.clients.items() if decided["kept"]]
     assert kept
+    assert personal.central.q == personal.given.q == 1
+    moved = jax.tree.leaves(personal.central.hypotheses)[0] - jax.tree.leaves(central.hypotheses)[0]
+    assert (np.abs(moved).max() > 0.01) == (rounds > 0)  # so it matters which one is kept
+    assert "cluster" not in personal.evaluate(data, part="validation").extra
     personal.save(tmp_path / "m")
     x = data.columns["x"][:6]
     for models in (personal, sartor.load(tmp_path / "m")):

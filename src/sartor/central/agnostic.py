@@ -25,12 +25,15 @@ from sartor.models import Model, Params
 
 
 class State(NamedTuple):
-    """The model, its server's memory, the domains' weights λ, and their examples, by round."""
+    """The model, its server's memory, the domains' weights λ, and what is known of the domains:
+    their shares of the examples, by round, and the losses they last told, NaN before the first.
+    """
 
     hypotheses: Params
     memory: optax.OptState
     domain_weights: jax.Array
     counts: jax.Array
+    told: jax.Array
 
 
 class Upload(NamedTuple):
@@ -126,7 +129,8 @@ class Agnostic(FedAvg):
         known = shares if self.counts == "population" else uniform
         rounds = self.window if self.counts == "window" else 1
         counts = jnp.asarray(np.tile(known, (rounds, 1)))
-        return State(first.hypotheses, first.memory, jnp.asarray(weights), counts)
+        told = jnp.full(len(names), jnp.nan)
+        return State(first.hypotheses, first.memory, jnp.asarray(weights), counts, told)
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Upload, dict[str, jax.Array]]:
         """Every client trains, weighed by its domain, and tells the loss of the model it got."""
@@ -134,27 +138,43 @@ class Agnostic(FedAvg):
         trained = cohort.train(state.hypotheses, self.client_sgd, self.weigh(state, cohort))
         metrics = {"loss": trained.loss, "finite": trained.finite & jnp.isfinite(losses)}
         upload = self.upload(state, cohort, trained, losses)
-        return upload, {**metrics, "domain_weights": state.domain_weights}
+        return upload, {**metrics, **self.notes(state)}
+
+    def notes(self, state: Any) -> dict[str, jax.Array]:
+        """λ."""
+        return {"domain_weights": state.domain_weights}
 
     def weigh(self, state: Any, cohort: Cohort) -> jax.Array:
         """λ_d of a client's domain d, shared out over the examples of that domain."""
-        share = state.counts.mean(axis=0)
-        scale = state.domain_weights / jnp.maximum(share, TINY)
+        counts = state.counts
+        if self.counts == "window":  # with this cohort, so that no domain in it has no examples
+            latest = self._by_domain(state, cohort, super().weigh(state, cohort))
+            counts = jnp.concatenate([counts, latest[None] / latest.sum()])
+        scale = state.domain_weights / jnp.maximum(counts.mean(axis=0), TINY)
         return super().weigh(state, cohort) * scale[cohort.clients["domain"]]
+
+    def _by_domain(self, state: Any, cohort: Cohort, values: jax.Array) -> jax.Array:
+        """Sums over the clients of every domain."""
+        domains = jnp.arange(len(state.domain_weights))
+        member = cohort.clients["domain"] == domains[:, None]  # [domains, clients]
+        return jnp.where(member, values, 0).sum(axis=1)
 
     def upload(
         self, state: Any, cohort: Cohort, trained: Trained, losses: jax.Array | None = None
     ) -> Upload:
-        """Sums over all clients, and over those of every domain."""
+        """Sums over all clients, and over those of every domain.
+
+        The weight that changes are divided by is the clients' own, without λ: it is what the
+        weights with λ sum up to on average. Divided by their sum in the cohort, a round without
+        the domain that counts most would move the model as far as any other.
+        """
         own = super().weigh(state, cohort)
         losses = trained.loss if losses is None else losses
-        domains = jnp.arange(len(state.domain_weights))
-        member = cohort.clients["domain"] == domains[:, None]  # [domains, clients]
         return Upload(
             trained.change,
-            trained.weight,
-            jnp.where(member, own * losses, 0).sum(axis=1),
-            jnp.where(member, own, 0).sum(axis=1),
+            own.sum()[None],
+            self._by_domain(state, cohort, own * losses),
+            self._by_domain(state, cohort, own),
         )
 
     def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
@@ -172,19 +192,20 @@ class Agnostic(FedAvg):
         return state._replace(hypotheses=start.hypotheses)
 
     def server(self, state: Any, upload: Any) -> Any:
-        """Descend in h, ascend in λ; a domain that is absent from the cohort keeps its weight."""
+        """Descend in h, ascend in λ. A domain that is absent counts with what it last told."""
         after = super().server(state, upload)
-        gradient = upload.loss / jnp.maximum(upload.examples, TINY)
         here = upload.examples > 0
+        told = jnp.where(here, upload.loss / jnp.maximum(upload.examples, TINY), state.told)
+        known = ~jnp.isnan(told)
         # Only differences matter, and the largest exponent is 0 so that nothing overflows.
-        most = jnp.where(here, gradient, -jnp.inf).max()
-        grown = state.domain_weights * jnp.exp(self.domain_step * (gradient - most))
-        # Those that are here share what they had together.
-        total = jnp.where(here, state.domain_weights, 0).sum()
-        grown = grown * total / jnp.maximum(jnp.where(here, grown, 0).sum(), TINY)
-        weights = jnp.where(here, grown, state.domain_weights)
+        most = jnp.where(known, told, -jnp.inf).max()
+        grown = state.domain_weights * jnp.exp(self.domain_step * jnp.where(known, told - most, 0))
+        # Domains that nobody has heard of yet keep their weight; the others share theirs.
+        total = jnp.where(known, state.domain_weights, 0).sum()
+        grown = grown * total / jnp.maximum(jnp.where(known, grown, 0).sum(), TINY)
+        weights = jnp.where(known, grown, state.domain_weights)
         counts = state.counts
         if self.counts == "window":
             latest = upload.examples / jnp.maximum(upload.examples.sum(), TINY)
             counts = jnp.concatenate([counts[1:], latest[None]])
-        return after._replace(domain_weights=weights / weights.sum(), counts=counts)
+        return after._replace(domain_weights=weights / weights.sum(), counts=counts, told=told)

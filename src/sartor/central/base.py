@@ -18,7 +18,7 @@ from sartor.central.model import CentralModel
 from sartor.central.settings import check_numbers, check_seed, describe, without
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Chunk, Cohort, Engine, Pass, check, run_rounds
+from sartor.engine import Chunk, Cohort, Engine, Pass, check, check_labels, run_rounds
 from sartor.engine.engine import model_identity
 from sartor.engine.rounds import visits
 from sartor.engine.schedule import steps_of
@@ -27,7 +27,7 @@ from sartor.interrupts import Interrupts
 from sartor.models import Model, parameter_bytes
 from sartor.progress import Bar
 from sartor.randomness import key_data, mix
-from sartor.trees import array_digest
+from sartor.trees import array_digest, flatten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +89,10 @@ class Central(abc.ABC):
         """How many models a client receives in a round, and sends the changes of."""
         return 1
 
-    def cost(self, model: Model, data: ClientData, seed: int) -> Cost:
-        """What a run asks of every client.
+    def cost(
+        self, model: Model, data: ClientData, seed: int, start: CentralModel | None = None
+    ) -> Cost:
+        """What a run asks of every client, from a central model or from the beginning.
 
         A client that scores q models receives all of them; and it sends a block for each, of which
         all but one are zero, so that only sums have to be seen.
@@ -109,7 +111,7 @@ class Central(abc.ABC):
         if self.scores:
             touched += self.messages * own
         sent = self.messages * parameter_bytes(model) * times
-        return Cost(data.ids, sent, sent, times * touched, times * steps)
+        return Cost(data.ids, sent, sent.copy(), times * touched, times * steps)
 
     def resume(self, state: Any, start: CentralModel) -> Any:
         """The state that goes on from a central model."""
@@ -163,10 +165,12 @@ class Central(abc.ABC):
             raise DataError("no client is seen, so there is nothing to train on; lower `unseen`")
         self.check(data)
         like = self.init(model, data, initial_key(seed))
+        if start is not None:
+            check_labels(start.label_names, data)
+            _check_same(like.hypotheses, start)
         keeper, found = None, None
         if checkpoint is not None:
-            identity = self._identity(model, data, seed, engine, start)
-            keeper = Checkpoint(Path(checkpoint), identity)
+            keeper = self.keeper(checkpoint, model, data, seed=seed, engine=engine, start=start)
             found = keeper.load(like)
         if found is not None:
             done, state, history = found
@@ -176,7 +180,6 @@ class Central(abc.ABC):
                 state = self.begin(like, model, data, seed, engine)
             else:
                 state = self.resume(like, start)
-                _check_same(like.hypotheses, start)
         state = jax.tree.map(jnp.asarray, state)
         if done > self.rounds:
             raise ConfigError(f"{checkpoint} is at round {done}, past rounds={self.rounds}")
@@ -201,9 +204,23 @@ class Central(abc.ABC):
         hypotheses = jax.tree.map(np.asarray, state.hypotheses)
         trained = CentralModel(
             model, hypotheses, describe(self), history, data.label_names,
-            engine=engine, cost=self.cost(model, data, seed),
+            engine=engine, cost=self.cost(model, data, seed, start),
         )  # fmt: skip
         return self.finish(trained, data, state)
+
+    def keeper(
+        self,
+        checkpoint: str | Path,
+        model: Model,
+        data: ClientData,
+        *,
+        seed: int = 0,
+        engine: Engine | None = None,
+        start: CentralModel | None = None,
+    ) -> Checkpoint:
+        """The checkpoint of this run; its ``check`` refuses the file of another one."""
+        identity = self._identity(model, data, seed, engine or Engine(), start)
+        return Checkpoint(Path(checkpoint), identity)
 
     def _identity(
         self,
@@ -242,11 +259,21 @@ class Central(abc.ABC):
 
 
 def _check_same(hypotheses: Any, start: CentralModel) -> None:
-    """Refuse to go on from another number of hypotheses."""
-    wanted, there = jax.tree.leaves(hypotheses)[0].shape[0], start.q
-    if wanted != there:
+    """Refuse to go on from other hypotheses, or another number of them."""
+    here, there = (
+        {name: leaf.shape for name, leaf in flatten(tree).items()}
+        for tree in (hypotheses, start.hypotheses)
+    )
+    shapes = [{name: shape[1:] for name, shape in side.items()} for side in (here, there)]
+    if shapes[0] != shapes[1]:
         raise ConfigError(
-            f"start has {there} hypotheses, and {wanted} are trained here; give a central model "
+            f"start is a model of another class: its leaves are {shapes[1]}, and the model's "
+            f"{shapes[0]}; give fit the model that start was trained with"
+        )
+    wanted = next(iter(here.values()))[0]
+    if wanted != start.q:
+        raise ConfigError(
+            f"start has {start.q} hypotheses, and {wanted} are trained here; give a central model "
             "with as many"
         )
 

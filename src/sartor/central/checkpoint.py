@@ -38,14 +38,21 @@ class Checkpoint:
         """The round, state and history to go on from; ``None`` where there is none yet."""
         if not self.path.exists():
             return None
+        round_ = self.check()
+        history = load_arrays(self.path, "history/")
+        return round_, load_tree(self.path, {"state": like, "history": history})["state"], history
+
+    def check(self) -> int:
+        """Refuse the checkpoint of another run; how many rounds are behind this one."""
+        if not self.path.exists():
+            return 0
         round_, identity = _read(self.path)
         if identity != json.loads(json.dumps(self.identity)):
             raise CheckpointError(
                 f"{self.path} belongs to another configuration: "
                 f"{difference(identity, self.identity)}; set it back, or start in a new directory"
             )
-        history = load_arrays(self.path, "history/")
-        return round_, load_tree(self.path, {"state": like, "history": history})["state"], history
+        return round_
 
 
 def saved_round(path: Path) -> int:

@@ -20,8 +20,10 @@ from sartor.central.bregman import Points, hard_clustering
 from sartor.central.fedavg import FedAvg, State
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_numbers
+from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Cohort
+from sartor.engine.rounds import in_order
 from sartor.engine.scoring import positions
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model
@@ -104,9 +106,20 @@ class Clusters(FedAvg):
     def rule(self, data: ClientData) -> Nearest:
         """Cluster the seen clients; the draws depend on who they are, not on a seed."""
         space = self.space(data)
-        seen = data.select(data.seen)
+        seen = data.select([data.ids[k] for k in in_order(data)])  # whatever their order
         word = int(np.bitwise_xor.reduce(mix("clusters", seen.hashes)))
         return Nearest(space, hard_clustering(space.points(seen), self.q, self.restarts, word))
+
+    def cost(
+        self, model: Model, data: ClientData, seed: int, start: CentralModel | None = None
+    ) -> Cost:
+        """The rounds, and what the seen clients tell about themselves before."""
+        cost = super().cost(model, data, seed, start)
+        one = self.space(data).points(data.select(data.seen))
+        numbers = one.vectors.shape[1] + one.simplex.shape[1]
+        cost.up[data.seen] += 8 * numbers
+        cost.left["descriptions"] = numbers * int(data.seen.sum())
+        return cost
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """Every client's cluster."""

@@ -89,6 +89,10 @@ class FedAvg(Central):
         metrics = {"loss": trained.loss, "finite": trained.finite}
         return self.upload(state, cohort, trained), metrics
 
+    def notes(self, state: Any) -> dict[str, jax.Array]:
+        """What the history of a run keeps of the state before every round."""
+        return {}
+
     def weigh(self, state: Any, cohort: Cohort) -> jax.Array:
         """How much each client of a cohort counts."""
         return cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)

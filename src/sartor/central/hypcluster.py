@@ -25,7 +25,7 @@ from sartor.data import ClientData
 from sartor.engine import Cohort, Engine, Pass
 from sartor.engine.scoring import losses_by_client
 from sartor.errors import ConfigError
-from sartor.models import Model, Params
+from sartor.models import Model, Params, parameter_bytes
 from sartor.randomness import mix, shuffles
 
 Start = Literal["warm", "clients", "kmeans++", "random"]
@@ -143,10 +143,26 @@ class HypCluster(FedAvg):
         """Whether clients lend their models as a start."""
         return self.start in ("clients", "kmeans++") and max(self.blocks) > 1
 
-    def cost(self, model: Model, data: ClientData, seed: int) -> Cost:
-        """The rounds, and what the clients did that lent their models as a start."""
-        cost = super().cost(model, data, seed)
-        return cost + lending_cost(self, model, data, seed) if self._lent else cost
+    def resume(self, state: Any, start: CentralModel) -> Any:
+        """A clustering that goes on has its warm start behind it."""
+        return super().resume(state, start)._replace(round=jnp.asarray(self._warm, jnp.int32))
+
+    @property
+    def _warm(self) -> int:
+        """How many rounds a warm start takes."""
+        return self.warm_rounds * max(self.blocks) if self.start == "warm" else 0
+
+    def cost(
+        self, model: Model, data: ClientData, seed: int, start: CentralModel | None = None
+    ) -> Cost:
+        """The rounds, what clients did that lent their models as a start, and the final f."""
+        cost = super().cost(model, data, seed, start)
+        if self._lent and start is None:
+            cost += lending_cost(self, model, data, seed)
+        if self.blocks != (1,):  # f^{T+1}: every client scores all hypotheses once more
+            cost.down[data.seen] += self.messages * parameter_bytes(model)
+            cost.examples[data.seen] += self.messages * data.sizes("train")[data.seen]
+        return cost
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """Every client finds its cluster and trains that hypothesis, in every clustering."""

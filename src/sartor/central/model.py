@@ -102,18 +102,8 @@ class CentralModel:
         lowest on average over the clients that do.
         """
         everyone = np.arange(len(data))
-        if self.q == 1:
-            return np.zeros(len(data), np.int64)
-        if self.rule is not None:
-            return self.rule.assign(data)
-        losses = losses_by_client(self.model, data, everyone, self.hypotheses, self.engine)
-        blocks = self.blocks or (self.q,)
-        firsts = np.cumsum(blocks) - blocks
-        best = np.stack(
-            [a + losses[:, a : a + n].argmin(axis=1) for a, n in zip(firsts, blocks, strict=True)],
-            axis=1,
-        )
-        if len(blocks) == 1:
+        best = self._best(data)
+        if best.shape[1] == 1:
             return best[:, 0]
         held = losses_by_client(
             self.model, data, everyone, self.hypotheses, self.engine, part="validation", plain=True
@@ -126,6 +116,27 @@ class CentralModel:
             )
         held = np.where(np.isnan(held), np.nanmean(held, axis=0), held)
         return best[everyone, held.argmin(axis=1)]
+
+    def members(self, data: ClientData) -> npt.NDArray[np.bool_]:
+        """[clients, q] to which hypothesis each client belongs, in every clustering."""
+        belongs = np.zeros((len(data), self.q), np.bool_)
+        np.put_along_axis(belongs, self._best(data), True, axis=1)
+        return belongs
+
+    def _best(self, data: ClientData) -> npt.NDArray[np.int64]:
+        """[clients, clusterings] the hypothesis of each client in every clustering."""
+        if self.q == 1:
+            return np.zeros((len(data), 1), np.int64)
+        if self.rule is not None:
+            return self.rule.assign(data)[:, None]
+        everyone = np.arange(len(data))
+        losses = losses_by_client(self.model, data, everyone, self.hypotheses, self.engine)
+        blocks = self.blocks or (self.q,)
+        firsts = np.cumsum(blocks) - blocks
+        return np.stack(
+            [a + losses[:, a : a + n].argmin(axis=1) for a, n in zip(firsts, blocks, strict=True)],
+            axis=1,
+        )
 
     def evaluate(self, data: ClientData, *, part: str = "test") -> Scores:
         """Score every client's test part: one row per client."""

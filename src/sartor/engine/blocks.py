@@ -167,7 +167,7 @@ def train_each(
     width = mix_rows.width(recipe.batch) if mix_rows else recipe.batch
     lanes = devices * engine.lanes_for(recipe.objective.model, data, width, jobs.number)
     steps = steps_of(jobs.train.sizes, recipe.batch, recipe.epochs)
-    run = _runner(recipe, engine, width, jobs.held is not None)
+    run = _runner(recipe, engine, width - recipe.batch, jobs.held is not None)
     most_held = -(-int(jobs.held.sizes.max()) // HELD) * HELD if jobs.held is not None else 0
     # Streamed blocks hold their own rows, what is mixed into them, and what is held out.
     room = np.sort(jobs.train.sizes)[-lanes:].sum() + lanes * most_held
@@ -287,7 +287,7 @@ def _fetch(jobs: Ints, result: tuple[Tree, Tree]) -> Block:
 
 
 @made_once(maxsize=32)
-def _runner(recipe: Recipe, engine: Engine, width: int, trial: bool) -> Any:
+def _runner(recipe: Recipe, engine: Engine, beside: int, trial: bool) -> Any:
     """The compiled program that runs one block."""
     objective = recipe.objective.in_precision(engine.precision)
 
@@ -295,7 +295,7 @@ def _runner(recipe: Recipe, engine: Engine, width: int, trial: bool) -> Any:
         program = personal(objective, recipe.optimizer, central)
         if trial:
             program = tried(program, objective, central, columns)
-        return each(program, plan, columns, jobs, width)
+        return each(program, plan, columns, jobs, recipe.batch, beside)
 
     every, lanes, by_step = PartitionSpec(), PartitionSpec(LANES), PartitionSpec(None, LANES)
     plan: Any = [lanes, by_step, by_step, by_step, every] + [by_step] * 4

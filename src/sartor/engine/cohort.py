@@ -203,10 +203,11 @@ class Cohort(NamedTuple):
         central: Params,
         values: Tree,
         cover: jax.Array,
-    ) -> jax.Array:
+    ) -> tuple[jax.Array, jax.Array]:
         """Every client's mean plain loss on what it holds out, for each λ: [clients, candidates].
 
-        The jobs of a client are its folds, and inside these the candidates.
+        And which clients hold anything out. The jobs of a client are its folds, and inside these
+        the candidates.
         """
         held = self.held["trial"]
         clients, folds, most = held.rows.shape
@@ -220,9 +221,12 @@ class Cohort(NamedTuple):
         _, report = self._fold(program, "trial", jobs, 1)
         losses = report["held_loss"].reshape(clients, folds, len(cover))
         # What diverges is not chosen.
-        losses = jnp.where(report["finite"].reshape(losses.shape) > 0, losses, jnp.inf)
-        share = held.sizes / jnp.maximum(held.sizes.sum(axis=1, keepdims=True), 1)
-        return jnp.where(share[:, :, None] > 0, losses * share[:, :, None], 0).sum(axis=1)
+        sound = (report["finite"].reshape(losses.shape) > 0) & ~jnp.isnan(losses)
+        losses = jnp.where(sound, losses, jnp.inf)
+        total = held.sizes.sum(axis=1)
+        share = held.sizes / jnp.maximum(total[:, None], 1)
+        means = jnp.where(share[:, :, None] > 0, losses * share[:, :, None], 0).sum(axis=1)
+        return means, total > 0
 
     def _keys(self, name: str, copies: int) -> Tree:
         """The keys of a pass's jobs, and of what they draw at random to start from."""

@@ -106,17 +106,23 @@ def fold(
 
 
 def each(
-    program: Program, plan: Schedule, columns: dict[str, jax.Array], jobs: Tree, batch: int
+    program: Program,
+    plan: Schedule,
+    columns: dict[str, jax.Array],
+    jobs: Tree,
+    batch: int,
+    beside: int = 0,
 ) -> tuple[Tree, Tree]:
     """Run one job in each lane: what every job ends with, and its report.
 
-    Like :func:`fold`, with ``jobs`` in the order of the lanes and a single turn.
+    Like :func:`fold`, with ``jobs`` in the order of the lanes and a single turn. In every step
+    ``beside`` examples follow the job's own, to be read as they are.
     """
     lanes = plan.valid.shape[1]
     start, step, end = (_over_lanes(f, lanes) for f in program)
 
     def work(s: jax.Array, carry: Tree) -> Tree:
-        examples = _batch(plan, s, batch, columns, jobs)
+        examples = _batch(plan, s, batch, columns, jobs, beside)
         return _where(plan.valid[s] > 0, step(carry, examples, jobs), carry)
 
     carry = jax.lax.fori_loop(0, plan.bounds[1, 0], work, start(jobs))
@@ -125,12 +131,18 @@ def each(
 
 
 def _batch(
-    plan: Schedule, s: jax.Array, batch: int, columns: dict[str, jax.Array], job: Tree
+    plan: Schedule,
+    s: jax.Array,
+    batch: int,
+    columns: dict[str, jax.Array],
+    job: Tree,
+    beside: int = 0,
 ) -> Batch:
     """The batches of all lanes at step s."""
-    place, valid = jnp.arange(batch), plan.valid[s][:, None]
+    place, valid = jnp.arange(batch + beside), plan.valid[s][:, None]
     # What is masked is a job's own last example, not a stranger's.
-    rows = plan.order[plan.at[s][:, None] + jnp.clip(place, 0, valid - 1)]
+    read = jnp.where(place < batch, jnp.clip(place, 0, valid - 1), place)
+    rows = plan.order[plan.at[s][:, None] + read]
     x, y = take(columns, rows)
     mask = place < valid
     # Threefry gives a lane the same bits whether it runs alone or beside others; `rbg` does not.

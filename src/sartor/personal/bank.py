@@ -27,10 +27,19 @@ IN_MEMORY = min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") 
 
 
 class Shard(NamedTuple):
-    """Some clients and where their models are: arrays, or a file."""
+    """Some clients, where their models are, arrays or a file, and the work they come from."""
 
     ids: tuple[str, ...]
     where: Stack | Path
+    identity: str = ""
+
+    def check(self) -> None:
+        """Refuse a file that others have written meanwhile."""
+        if isinstance(self.where, Path):
+            there = read_metadata(self.where)
+            ids = tuple(json.loads(there.get("clients", "[]")))
+            if (ids, there.get("identity", "")) != (self.ids, self.identity):
+                raise FileError(f"{self.where} was replaced since it was opened; load it again")
 
 
 class Bank:
@@ -71,7 +80,8 @@ class Bank:
             if "clients" not in metadata:
                 raise FileError(f"{path} is not a shard of client models; delete it")
             if not self.identity or metadata.get("identity") == self.identity:
-                self._note(Shard(tuple(json.loads(metadata["clients"])), path))
+                ids = tuple(json.loads(metadata["clients"]))
+                self._note(Shard(ids, path, metadata.get("identity", "")))
             elif (directory / "manifest.json").exists():
                 raise FileError(
                     f"{directory} holds finished models of other work; choose another directory, "
@@ -97,16 +107,16 @@ class Bank:
         if self.directory is not None:
             where = self.directory / self._next_name()
             save_tree(where, params, {"clients": json.dumps(ids), "identity": self.identity})
-        self._note(Shard(ids, where))
+        self._note(Shard(ids, where, self.identity))
 
     def get(self, client: str) -> Stack:
         """The model of one client."""
-        shard, place = self._places[client]
-        where = self.shards[shard].where
+        number, place = self._places[client]
+        shard = self.shards[number]
+        where = shard.where
         if isinstance(where, Path):
             tree: Stack = load_tree(where, self.shapes, index=place)
-            if json.loads(read_metadata(where)["clients"])[place] != client:
-                raise FileError(f"{where} was replaced since it was opened; load it again")
+            shard.check()
             return tree
         return {name: leaf[place] for name, leaf in where.items()}
 
@@ -119,6 +129,7 @@ class Bank:
             for name, leaf in self.shapes.items()
         }
         tree: Stack = load_tree(shard.where, shapes)
+        shard.check()
         return tree
 
     def copy_to(self, directory: Path) -> None:

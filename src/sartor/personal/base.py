@@ -157,6 +157,10 @@ class Personal(abc.ABC):
         """What clients have beside their own leaves: the central hypotheses, if there are any."""
         return setting.central.hypotheses if setting.central else None
 
+    def check_work(self, model: Model, data: ClientData) -> None:
+        """Refuse what cannot work whatever the central model is, before there is one."""
+        self.objective(model)
+
     def check(self, setting: Setting) -> None:
         """Refuse what cannot work, before any work starts."""
         if setting.central is None:
@@ -244,7 +248,8 @@ class Personal(abc.ABC):
             with Bar(name, len(data), progress) as bar:
                 bar.update(len(bank))
                 for block in self._train(work, jobs, done):
-                    self._check_finite(block, data)
+                    kept = decided.get("kept", np.zeros(len(data), bool))[block.jobs]
+                    self._check_finite(block, data, kept)
                     params = self._guarded(setting, decided, block)
                     bank.add(tuple(data.ids[k] for k in block.jobs), params)
                     bar.update(len(bank), f"loss {block.loss.mean():.4f}")
@@ -278,10 +283,17 @@ class Personal(abc.ABC):
         )  # fmt: skip
 
     def received(self, setting: Setting) -> Cost:
-        """What clients receive before they train: the central hypotheses, if there are any."""
-        cost = Cost.nothing(setting.data.ids)
-        if setting.central is not None:
-            cost.down[:] = setting.central.q * parameter_bytes(setting.model)
+        """What clients receive before they train: the central hypotheses, if there are any.
+
+        Of several, each client scores all on its own data, to find its own.
+        """
+        cost, central = Cost.nothing(setting.data.ids), setting.central
+        if central is not None:
+            cost.down[:] = central.q * parameter_bytes(setting.model)
+            if central.q > 1 and central.rule is None:
+                cost.examples[:] = central.q * setting.data.sizes("train")
+                if len(central.blocks) > 1:
+                    cost.examples[:] += central.q * setting.data.sizes("validation")
         return cost
 
     def _decide(
@@ -291,11 +303,8 @@ class Personal(abc.ABC):
         setting, data = work.setting, work.setting.data
         decided: dict[str, npt.NDArray[Any]] = {"cluster": setting.cluster}
         cover = np.array(self.cover or (1.0,))
-        if len(cover) == 1 and not self.guard:  # nothing to choose
-            if self.cover:
-                decided["lambda"] = np.full(len(data), cover[0])
-                decided["how"] = np.full(len(data), "given")
-            return decided, Cost.nothing(data.ids)
+        if self._single:
+            return decided | self._given(data), Cost.nothing(data.ids)
         name = type(self).__name__
         trials = make_trials(data, self.select, self.folds, setting.seed)
         warn_of_fallbacks(name, self.select, trials.how)
@@ -308,9 +317,27 @@ class Personal(abc.ABC):
                 if not book.done.all():
                     stop(int(book.done.sum()), f"of {jobs.number} trials")
         choice = choose(data, trials, book.losses, len(cover))
-        return decided | self._chosen(setting, choice, cover), job_cost(
-            data, work.recipe, jobs, work.mixing
-        )
+        cost = job_cost(data, work.recipe, jobs, work.mixing) + self._guard_cost(setting, choice)
+        return decided | self._chosen(setting, choice, cover), cost
+
+    @property
+    def _single(self) -> bool:
+        """Whether there is nothing to choose."""
+        return len(self.cover) <= 1 and not self.guard
+
+    def _given(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
+        """What is decided without a choice."""
+        if not self.cover:
+            return {}
+        return {"lambda": np.full(len(data), self.cover[0]), "how": np.full(len(data), "given")}
+
+    def _guard_cost(self, setting: Setting, choice: Choice) -> Cost:
+        """What it takes to score the central model on what is held out."""
+        cost, data = Cost.nothing(setting.data.ids), setting.data
+        if self.guard:
+            held = np.where(choice.how == "holdout", data.sizes("validation"), data.sizes("train"))
+            cost.examples[:] = np.where(choice.how == "prior", 0, held)
+        return cost
 
     def _chosen(self, setting: Setting, choice: Choice, cover: Any) -> dict[str, Any]:
         """What a choice decides for every client."""
@@ -361,8 +388,9 @@ class Personal(abc.ABC):
         digest.update(np.ascontiguousarray(setting.cluster).tobytes())
         return digest.hexdigest()
 
-    def _check_finite(self, block: Block, data: ClientData) -> None:
-        bad = tuple(data.ids[k] for k in block.jobs[~block.finite])
+    def _check_finite(self, block: Block, data: ClientData, kept: npt.NDArray[np.bool_]) -> None:
+        """A client whose model is lost must have one that it keeps."""
+        bad = tuple(data.ids[k] for k in block.jobs[~block.finite & ~kept])
         if bad:
             named = ", ".join(map(repr, bad[:3])) + (" …" if len(bad) > 3 else "")
             raise DivergedError(

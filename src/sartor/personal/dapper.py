@@ -38,10 +38,10 @@ from sartor.personal.objectives import Guaranteed, Theory, Weighted
 from sartor.personal.sources import (
     Interpolation,
     Sample,
+    check_density,
     clients_sample,
     generated,
     public_sample,
-    used_sizes,
 )
 from sartor.personal.statistics import Solver, as_leaves
 from sartor.randomness import mix
@@ -173,23 +173,37 @@ class Dapper(Personal):
         mixing = Interpolation(sample, words, self.r, self.step)
         return self._fit(setting, folder, progress, mixing)
 
+    def check_work(self, model: Model, data: ClientData) -> None:
+        """Sources that are arguments of ``fit`` have to be given there."""
+        super().check_work(model, data)
+        if self.source == "public":
+            raise ConfigError(
+                "Dapper: source='public' takes the public data as an argument, fit(..., "
+                "public=data), so it cannot be run from a configuration; use Python for it"
+            )
+        if self.source == "statistics":
+            _check_linear(model)
+        if self.source == "generated":
+            check_density(model, None)
+
     def _solve(self, setting: Setting, folder: Path | None) -> PersonalModels:
         """Every client's minimiser from statistics, for each λ; and the best λ."""
-        data, spec = setting.data, setting.model.spec or {}
-        if spec.get("name") != "linear":
-            raise ConfigError(
-                "Dapper: source='statistics' solves linear regression, sartor.models.linear; use "
-                "another source for this model"
-            )
-        group = setting.cluster if self.mixture == "cluster" else None
+        data = setting.data
+        _check_linear(setting.model)
         trials = make_trials(data, self.select, self.folds, setting.seed)
-        warn_of_fallbacks("Dapper", self.select, trials.how)
-        solver = Solver.of(data, group)
+        solver = Solver.of(data, *self._circles(setting))
         cover = np.array(self.cover)
-        jobs = trial_jobs(data, trials, setting.seed, setting.cluster, cover)
-        choice = choose(data, trials, solver.trial_losses(jobs), len(cover))
-        chosen = self._chosen(setting, choice, cover)
-        end = data.bounds[:, 1 if self.select == "train" else 2]
+        cost = super().received(setting)
+        chosen = self._given(data)
+        if not self._single:
+            warn_of_fallbacks("Dapper", self.select, trials.how)
+            jobs = trial_jobs(data, trials, setting.seed, setting.cluster, cover)
+            choice = choose(data, trials, solver.trial_losses(jobs), len(cover))
+            chosen = self._chosen(setting, choice, cover)
+            assert jobs.held is not None
+            np.add.at(cost.examples, jobs.client, jobs.held.sizes)
+            cost += self._guard_cost(setting, choice)
+        end = data.bounds[:, 1 if self._single or self.select == "train" else 2]
         everything = Spans(data.bounds[:, 0], end - data.bounds[:, 0])
         leaves = as_leaves(solver.solve(everything, chosen["lambda"]))
         made = Block(np.arange(len(data)), leaves, chosen["lambda"], chosen["lambda"] >= 0, None)
@@ -198,7 +212,6 @@ class Dapper(Personal):
         bank = Bank(objective.shapes(), folder, self._identity(setting), expected=len(data))
         if not len(bank):
             bank.add(data.ids, params)
-        cost = super().received(setting)
         cost.up[data.seen] += 8 * solver.own.numbers()
         cost.down[:] += 8 * solver.own.numbers()
         cost.examples[:] += everything.sizes
@@ -214,7 +227,8 @@ class Dapper(Personal):
         example = sum(
             c.dtype.itemsize * int(np.prod(c.shape[1:])) for c in setting.data.columns.values()
         )
-        count = self.r * used_sizes(setting.data)
+        end = 1 if self._single or self.select == "train" else 2
+        count = self.r * (setting.data.bounds[:, end] - setting.data.bounds[:, 0])
         cost.down[:] += count * example
         if self.source == "clients":
             total = int(count.sum())
@@ -232,4 +246,18 @@ class Dapper(Personal):
             return public_sample(setting.data, public)
         if self.source == "generated":
             return generated(setting, self.r, sampler)
-        return clients_sample(setting.data, setting.cluster if self.mixture == "cluster" else None)
+        return clients_sample(setting.data, *self._circles(setting))
+
+    def _circles(self, setting: Setting) -> tuple[Any, ...]:
+        """What Ĉ depends on, if it is not the same for everybody."""
+        if self.mixture != "cluster" or setting.central is None:
+            return ()
+        return setting.cluster, setting.central.members(setting.data)
+
+
+def _check_linear(model: Model) -> None:
+    if (model.spec or {}).get("name") != "linear":
+        raise ConfigError(
+            "Dapper: source='statistics' solves linear regression, sartor.models.linear; use "
+            "another source for this model"
+        )

@@ -14,6 +14,7 @@ from sartor.central import Agnostic, Central, CentralModel, FedAvg
 from sartor.central.settings import without
 from sartor.data import ClientData
 from sartor.engine import Cohort
+from sartor.engine.engine import model_identity
 from sartor.engine.optimizers import UNIT_SGD, rates
 from sartor.engine.rounds import Pass
 from sartor.engine.schedule import Ints, Spans
@@ -66,7 +67,8 @@ class Joint(Central):
     @classmethod
     def after(cls, central: CentralModel | None, mapper: Any) -> Joint:
         """The rounds that follow a central model's own."""
-        rule = FedAvg() if central is None else _rule(central)
+        # From nothing as the pseudo-code has it: plain steps.
+        rule = FedAvg(server_momentum=0.0) if central is None else _rule(central)
         return cls(mapper.rounds, mapper.cohort, mapper, rule, central.q if central else 1)
 
     def __post_init__(self) -> None:
@@ -90,6 +92,12 @@ class Joint(Central):
     def check(self, data: ClientData) -> None:
         """What the rule needs."""
         self.rule.check(data)
+
+    def _identity(self, model: Model, data: ClientData, *rest: Any) -> dict[str, Any]:
+        """What a local model of the user's own functions computes is part of the run, too."""
+        identity = super()._identity(model, data, *rest)
+        local = self.mapper.local
+        return identity if local is None else {**identity, "local": model_identity(local, data)}
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """Every client's cluster, and what the rule has to know."""
@@ -165,7 +173,10 @@ class Joint(Central):
         # 1 and 2. A local model for each λ; the best of them, the smallest λ where equal.
         best = jnp.zeros(len(cohort.sizes), jnp.int32)
         if len(cover) > 1:
-            losses = cohort.trial(objective, mapper.sgd, beside, known, cover)
+            losses, tried = cohort.trial(objective, mapper.sgd, beside, known, cover)
+            # Who cannot be tried takes what is best on average for the others.
+            mean = jnp.where(tried[:, None], losses, 0).sum(axis=0, keepdims=True)
+            losses = jnp.where(tried[:, None], losses, mean)
             best = len(cover) - 1 - losses[:, ::-1].argmin(axis=1)
         lambda_ = cover[best]
         local, finite = cohort.personalize(
@@ -188,6 +199,7 @@ class Joint(Central):
             "loss": trained.loss,
             "finite": trained.finite & finite,
             "lambda": lambda_.mean(),
+            **self.rule.notes(state.server),
         }
         return upload, metrics
 
@@ -198,7 +210,8 @@ class Joint(Central):
         return State(server, kept, state.visited.at[upload.place].set(True))
 
     def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
-        """Hand on the local models that clients have kept."""
+        """As the rule has it; and hand on the local models that clients have kept."""
+        trained = self.rule.finish(trained, data, state.server)
         return JointModel(**vars(trained), kept=state.kept, visited=state.visited)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from sartor.cost import Cost
 from sartor.engine.objectives import Own
 from sartor.models import Model
 from sartor.personal.base import Personal, Setting, layer_names
@@ -32,6 +33,10 @@ class Local(Personal):
     def objective(self, model: Model) -> Own:
         """The client's own model from scratch."""
         return Own(model, layer_names(model, None), from_scratch=True)
+
+    def received(self, setting: Setting) -> Cost:
+        """Nothing but the hypothesis class, unless there is a model to be guarded by."""
+        return super().received(setting) if self.guard else Cost.nothing(setting.data.ids)
 
     def check(self, setting: Setting) -> None:
         """A central model is needed only to be guarded by."""

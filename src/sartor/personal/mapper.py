@@ -16,7 +16,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any, get_args
 
-import jax
 import numpy as np
 
 from sartor.central.settings import check_choices, check_numbers
@@ -24,8 +23,9 @@ from sartor.data import ClientData
 from sartor.engine import check
 from sartor.engine.blocks import Block, Jobs, Mix, Recipe
 from sartor.engine.engine import model_identity
-from sartor.errors import ConfigError
+from sartor.errors import CheckpointError, ConfigError
 from sartor.models import Model, parameter_bytes
+from sartor.personal.bank import Bank
 from sartor.personal.base import Personal, Setting
 from sartor.personal.choosing import Select
 from sartor.personal.cover import COVER, as_cover
@@ -133,8 +133,16 @@ class Mapper(Personal):
         return super().beside(setting)
 
     def _guarded(self, setting: Setting, decided: Any, block: Block) -> dict[str, Any]:
-        """Local models stay as they are: who keeps the central one has λ = 0 in the end."""
-        return block.params
+        """Local models stay as they are: who keeps the central one has λ = 0 in the end.
+
+        One that is not finite is replaced by zeros: 0 · NaN would not be 0.
+        """
+        if not self.guard:
+            return block.params
+        return {
+            name: np.where(block.finite.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0)
+            for name, leaf in block.params.items()
+        }
 
     def check(self, setting: Setting) -> None:
         """Mapper can start from nothing, if it has rounds to train the central model in."""
@@ -142,17 +150,7 @@ class Mapper(Personal):
             super().check(setting)
         if setting.central is None and self.guard:
             raise ConfigError("Mapper: guard needs a central model to keep; give fit one")
-        if self.local is not None:
-            self.objective(setting.model)
-            check(self.local, setting.data)
-        if self.keep_local and self.select != "train":
-            without = int((setting.data.sizes("validation") == 0).sum())
-            if without or self.select == "kfold":
-                raise ConfigError(
-                    "Mapper: with keep_local a local model has seen all folds of the training part,"
-                    f" so λ has to be chosen by hold-out, and {without} clients have no validation "
-                    "part; make one with data.split(validation=0.2, seed=0)"
-                )
+        self.check_work(setting.model, setting.data)
         needed = len(setting.data) * parameter_bytes(self.local or setting.model)
         if self.keep_local and needed > setting.engine.budget() // 4:
             raise ConfigError(
@@ -160,9 +158,26 @@ class Mapper(Personal):
                 "GiB, more than a quarter of the device's memory; leave it out"
             )
 
+    def check_work(self, model: Model, data: ClientData) -> None:
+        """The local class must fit the data, and kept local models need hold-outs to choose by."""
+        super().check_work(model, data)
+        if self.local is not None:
+            check(self.local, data)
+        if self.keep_local and self.select != "train":
+            without = int((data.sizes("validation") == 0).sum())
+            if without or self.select == "kfold":
+                raise ConfigError(
+                    "Mapper: with keep_local a local model has seen all folds of the training part,"
+                    f" so λ has to be chosen by hold-out, and {without} clients have no validation "
+                    "part; make one with data.split(validation=0.2, seed=0)"
+                )
+
     def _identity(self, setting: Setting, mixing: Mix | None = None) -> str:
-        """What a local model of the user's own functions computes is part of the work, too."""
-        base = super()._identity(setting, mixing)
+        """Of the work as it was given: what is trained jointly follows from that.
+
+        What a local model of the user's own functions computes is part of it, too.
+        """
+        base = super()._identity(setting._replace(central=setting.given), mixing)
         return base if self.local is None else f"{base} {model_identity(self.local, setting.data)}"
 
     def _fit(
@@ -175,16 +190,25 @@ class Mapper(Personal):
         """Train the central model jointly with local ones, then make a mixture for every client."""
         given = setting.given
         if self.joint and self.rounds:
-            trained = Joint.after(given, self).fit(
-                setting.model,
-                with_clusters(setting.data, setting.cluster),
-                start=given,
-                # Rounds after others draw other cohorts than those did.
-                seed=setting.seed if given is None else int(mix(setting.seed, "joint")),
-                engine=setting.engine,
-                progress=progress,
-                checkpoint=None if folder is None else folder / JOINT,
-            )
+            joint, data = Joint.after(given, self), with_clusters(setting.data, setting.cluster)
+            # Rounds after others draw other cohorts than those did.
+            seed = setting.seed if given is None else int(mix(setting.seed, "joint"))
+            checkpoint = None
+            if folder is not None:
+                checkpoint = folder / JOINT
+                # Finished models of other work are refused now; what others left makes way.
+                Bank(self.objective(setting.model).shapes(), folder, self._identity(setting))
+                try:
+                    joint.keeper(
+                        checkpoint, setting.model, data,
+                        seed=seed, engine=setting.engine, start=given,
+                    ).check()  # fmt: skip
+                except CheckpointError:
+                    checkpoint.unlink()
+            trained = joint.fit(
+                setting.model, data, start=given, seed=seed, engine=setting.engine,
+                progress=progress, checkpoint=checkpoint,
+            )  # fmt: skip
             if given is not None:  # clients are assigned as before
                 trained = dataclasses.replace(trained, blocks=given.blocks, rule=given.rule)
             setting = setting._replace(central=trained)
@@ -198,18 +222,16 @@ class Mapper(Personal):
 
 def _guarded(personal: PersonalModels) -> PersonalModels:
     """Clients that keep the central model have λ = 0 beside the one that was given."""
-    central, given = personal.central, personal.given
-    assert central is not None and given is not None
+    central = personal.central
+    assert central is not None
+    behind = 0 if personal.baseline is None else central.q  # see PersonalModels.beside
     clients = {
-        client: {**decided, "lambda": 0.0, "hypothesis": central.q + decided["cluster"]}
+        client: {**decided, "lambda": 0.0, "hypothesis": behind + decided["cluster"]}
         if decided["kept"]
         else decided
         for client, decided in personal.clients.items()
     }
-    both = jax.tree.map(lambda a, b: np.concatenate([a, b]), central.hypotheses, given.hypotheses)
-    return dataclasses.replace(
-        personal, clients=clients, central=dataclasses.replace(central, hypotheses=both)
-    )
+    return dataclasses.replace(personal, clients=clients)
 
 
 JOINT = "joint.safetensors"

@@ -80,6 +80,20 @@ class PersonalModels:
         return self.central if self.baseline is None else self.baseline
 
     @property
+    def beside(self) -> Params | None:
+        """The hypotheses that clients' own parameters are beside: those of the central model.
+
+        Behind them come those of the model that was given, where clients may have kept that.
+        """
+        if self.central is None:
+            return None
+        if self.baseline is None or not any("hypothesis" in d for d in self.clients.values()):
+            return self.central.hypotheses
+        return jax.tree.map(
+            lambda a, b: np.concatenate([a, b]), self.central.hypotheses, self.baseline.hypotheses
+        )
+
+    @property
     def cluster(self) -> dict[str, int]:
         """For each client, the central hypothesis it belongs to."""
         return {client: decided["cluster"] for client, decided in self.clients.items()}
@@ -108,8 +122,7 @@ class PersonalModels:
             usual = Counter(self.cluster.values()).most_common(1)[0][0]
             return jax.tree.map(lambda a: a[usual], self.given.hypotheses)
         job = {name: values[0] for name, values in self._jobs([client]).items()}
-        central = self.central.hypotheses if self.central else None
-        return self.objective.whole(self.bank.get(client), central, job)
+        return self.objective.whole(self.bank.get(client), self.beside, job)
 
     def predict_proba(
         self, client: str, x: Any, *, strict: bool = False
@@ -133,8 +146,8 @@ class PersonalModels:
             params = self.params(client, strict=strict)
             return np.asarray(self.model.apply(params, inputs, None))
         job = {name: np.asarray(v)[0] for name, v in self._jobs([client]).items()}
-        central = self.central.hypotheses if self.central else None
-        return np.asarray(self.objective.predict(self.bank.get(client), central, inputs, job))
+        own = self.bank.get(client)
+        return np.asarray(self.objective.predict(own, self.beside, inputs, job))
 
     def _jobs(self, clients: list[str]) -> dict[str, npt.NDArray[Any]]:
         """What the objective has to know about some clients."""
@@ -193,7 +206,7 @@ class PersonalModels:
         scorer = EachScorer(
             self.objective,
             data,
-            self.central.hypotheses if self.central else None,
+            self.beside,
             self.engine,
             lanes=max(len(shard.ids) for shard in self.bank.shards),
             most=max(int(sizes.max()), len(everybody)),

@@ -12,10 +12,14 @@ import numpy.typing as npt
 
 from sartor.data import ClientData
 from sartor.engine.blocks import Jobs
+from sartor.engine.rounds import in_order
 from sartor.engine.schedule import Ints, padded
 from sartor.engine.scoring import positions
 from sartor.errors import ConfigError, DataError
+from sartor.models import Model
 from sartor.randomness import Words, key_data, mix, uniforms
+
+Flags = npt.NDArray[np.bool_]
 
 
 class Sample(NamedTuple):
@@ -46,7 +50,7 @@ class Interpolation:
 
     A client has one sample Ĉ' for all λ and all trials, and for its final model. A trial on a fold
     of the client's training part draws again where it drew from that part, as otherwise the fold
-    would not be held out.
+    would not be held out: from the others in Ĉ, or if there are none from what it trains on.
 
     Attributes:
         sample: Ĉ.
@@ -85,45 +89,86 @@ class Interpolation:
             slot = epoch % self.r * sizes + inside * batch + np.arange(batch)
         else:
             slot = inside * self.r * batch + np.arange(self.r * batch)
-        others = self._draw(client, slot, folds)
+        others = self._draw(client, slot, folds, jobs)
         if self.step == "weight":
             mine = np.where(lambda_ > 0, rows, others[..., :batch])  # λ = 0 reads no client data
             return np.concatenate([mine, others], axis=2)
         toss = uniforms(mix(words, "source", step * batch + np.arange(batch)))
         return np.where(toss < lambda_, rows, others)
 
-    def _draw(self, client: Ints, slot: Ints, folds: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    def _draw(self, client: Ints, slot: Ints, folds: Flags, jobs: Jobs) -> npt.NDArray[Any]:
         first, count = self.sample.first[client], self.sample.counts[client]
         if self.sample.own:
             return self.sample.pool[first + slot % count]
         words = self.words[client]
         place = first + (uniforms(mix(words, "draw", slot)) * count).astype(int)
         begin, end = self.sample.mine[client, 0], self.sample.mine[client, 1]
-        again = folds & (place >= begin) & (place < end) & (end - begin < count)
+        drawn = self.sample.pool[place]
+        again = folds & (place >= begin) & (place < end)
         if again.any():
             rest = count - (end - begin)
-            other = first + (uniforms(mix(words, "again", slot)) * rest).astype(int)
+            toss = uniforms(mix(words, "again", slot))
+            other = first + (toss * rest).astype(int)
             other = np.where(other >= begin, other + (end - begin), other)
-            place = np.where(again, other, place)
-        return self.sample.pool[place]
+            # A client that is alone in Ĉ is left with what the trial trains on.
+            start, size = (
+                padded(a, len(client))[:, None] for a in (jobs.train.first, jobs.train.sizes)
+            )
+            alone = jobs.train.at(start + (toss * size).astype(int))
+            elsewhere = self.sample.pool[np.where(rest > 0, other, place)]
+            drawn = np.where(again, np.where(rest > 0, elsewhere, alone), drawn)
+        return drawn
 
 
-def clients_sample(data: ClientData, cluster: Ints | None) -> Sample:
-    """Ĉ is the training parts of all seen clients, or of those in the client's cluster."""
-    seen = np.flatnonzero(data.seen)
+class Circles(NamedTuple):
+    """Whose examples are in whose Ĉ.
+
+    Attributes:
+        of: [clients] the number of each client's Ĉ.
+        number: [entries] every Ĉ, with one entry for each seen client in it ...
+        client: ... and that client; by their hashes, so that draws do not depend on their order.
+        several: how many there are.
+    """
+
+    of: Ints
+    number: Ints
+    client: Ints
+    several: int
+
+
+def circles(data: ClientData, cluster: Ints | None = None, members: Flags | None = None) -> Circles:
+    """One Ĉ for everybody, or one for each cluster; a cluster without seen clients has them all.
+
+    Args:
+        data: the clients.
+        cluster: [clients] the hypothesis of each, if not all share one Ĉ.
+        members: [clients, q] to which hypotheses each would belong, one of every clustering, where
+            several were trained together.
+    """
+    seen = in_order(data)
     if not len(seen):
         raise DataError("Dapper: no client is seen, so there is nothing to mix with")
-    group = np.zeros(len(data), np.int64) if cluster is None else cluster
-    order = seen[np.argsort(group[seen], kind="stable")]
-    sizes = np.bincount(group[order], data.sizes("train")[order], int(group.max()) + 1).astype(int)
-    firsts = np.cumsum(sizes) - sizes
-    empty = sizes[group] == 0  # a cluster of unseen clients only draws from everybody
-    first = np.where(empty, 0, firsts[group])
-    count = np.where(empty, sizes.sum(), sizes[group])
+    of = np.zeros(len(data), np.int64) if cluster is None else cluster
+    if members is None or cluster is None:
+        members = of[:, None] == np.arange(int(of.max()) + 1)
+    inside = members[seen].T
+    number, place = np.nonzero(inside | ~inside.any(axis=1, keepdims=True))
+    return Circles(of, number, seen[place], len(inside))
+
+
+def clients_sample(
+    data: ClientData, cluster: Ints | None = None, members: Flags | None = None
+) -> Sample:
+    """Ĉ is the training parts of all seen clients, or of those in the client's cluster."""
+    of, number, order, several = circles(data, cluster, members)
+    sizes = data.sizes("train")[order]
+    ends = np.cumsum(sizes)
+    counts = np.bincount(number, sizes, several).astype(np.int64)
+    firsts = np.cumsum(counts) - counts
     mine = np.zeros((len(data), 2), np.int64)
-    ends = np.cumsum(data.sizes("train")[order])
-    mine[order] = np.stack([ends - data.sizes("train")[order], ends], axis=1)
-    return Sample(data, positions(data, order, "train"), first, count, mine)
+    own = number == of[order]
+    mine[order[own]] = np.stack([ends - sizes, ends], axis=1)[own]
+    return Sample(data, positions(data, order, "train"), firsts[of], counts[of], mine)
 
 
 def public_sample(data: ClientData, public: ClientData) -> Sample:
@@ -154,12 +199,8 @@ def generated(setting: Any, r: int, sampler: Any) -> Sample:
     Nothing but the model, which clients have anyway, has to leave a client for this.
     """
     data, model = setting.data, setting.model
-    if sampler is None and model.kind != "density":
-        raise ConfigError(
-            f"Dapper: source='generated' draws from density models, and this is a {model.kind} "
-            "model; give fit a sampler(key, count, cluster) that makes examples"
-        )
-    order = np.argsort(setting.cluster, kind="stable")
+    check_density(model, sampler)
+    order = np.lexsort((data.hashes, setting.cluster))  # whatever the order of clients
     counts = (r * used_sizes(data))[order]
     columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in data.columns}
     for cluster in np.unique(setting.cluster):
@@ -184,6 +225,15 @@ def generated(setting: Any, r: int, sampler: Any) -> Sample:
     first, mine = np.zeros((2, len(data)), np.int64)
     first[order], mine[order] = np.cumsum(counts) - counts, counts
     return sample._replace(first=first, counts=mine, own=True)
+
+
+def check_density(model: Model, sampler: Any) -> None:
+    """Only a density can be drawn from."""
+    if sampler is None and model.kind != "density":
+        raise ConfigError(
+            f"Dapper: source='generated' draws from density models, and this is a {model.kind} "
+            "model; give fit a sampler(key, count, cluster) that makes examples"
+        )
 
 
 def _appended(data: ClientData, columns: dict[str, npt.NDArray[Any]], what: str) -> Sample:

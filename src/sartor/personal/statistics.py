@@ -15,6 +15,7 @@ import numpy.typing as npt
 from sartor.data import ClientData
 from sartor.engine.blocks import Jobs
 from sartor.engine.schedule import Ints, Spans, ragged
+from sartor.personal.sources import circles
 
 Floats = npt.NDArray[np.float64]
 
@@ -131,15 +132,16 @@ class Solver(NamedTuple):
     pooled: Statistics
 
     @classmethod
-    def of(cls, data: ClientData, cluster: Ints | None) -> Solver:
-        """With Ĉ of all seen clients, or by cluster; a cluster without seen ones has all, too."""
+    def of(
+        cls,
+        data: ClientData,
+        cluster: Ints | None = None,
+        members: npt.NDArray[np.bool_] | None = None,
+    ) -> Solver:
+        """With Ĉ of all seen clients, or by cluster."""
         own = statistics_of(data, Spans(data.bounds[:, 0], data.sizes("train")))
-        seen, together = np.flatnonzero(data.seen), np.zeros(len(data), np.int64)
-        pooled = own.take(seen).sums(together[seen], 1).take(together)
-        if cluster is not None:
-            mine = own.take(seen).sums(cluster[seen], int(cluster.max()) + 1).take(cluster)
-            pooled = pooled.where(mine.examples == 0, mine)
-        return cls(data, own, pooled)
+        of, number, client, several = circles(data, cluster, members)
+        return cls(data, own, own.take(client).sums(number, several).take(of))
 
     def solve(self, spans: Spans, lambda_: Floats) -> Floats:
         """Every client's minimiser, from these of its examples and Ĉ."""
@@ -149,7 +151,10 @@ class Solver(NamedTuple):
         """The mean loss of every trial on what it holds out, of Ĉ too if it is a fold."""
         others, own = self.pooled.take(jobs.client), self.own.take(jobs.client)
         inside = jobs.values["folds"] & self.data.seen[jobs.client]
+        mine = statistics_of(self.data, jobs.train)
         rest = Statistics(*(a - b for a, b in zip(others, own, strict=True)))
-        others = rest.where(inside & (rest.examples > 0), others)
-        tried = minimiser(statistics_of(self.data, jobs.train), others, jobs.values["lambda"])
+        # A client that is alone in Ĉ is left with what the trial trains on.
+        rest = rest.where(rest.examples > 0, mine)
+        others = rest.where(inside, others)
+        tried = minimiser(mine, others, jobs.values["lambda"])
         return mean_loss(statistics_of(self.data, jobs.held or jobs.train), tried)

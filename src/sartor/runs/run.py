@@ -86,6 +86,7 @@ def run(
     data = config.open_data()
     model = config.make_model(data)
     _check_work(config, model, data)
+    config.central.keeper(checkpoint, model, data, seed=config.seed, engine=config.engine).check()
     clock("data")
     # Only now is anything written: what is refused above leaves no directory behind.
     write_atomic(out / "config.toml", to_toml(config.to_table()))
@@ -211,7 +212,7 @@ def _check_work(config: Config, model: Model, data: ClientData) -> None:
     config.engine.local_devices()
     config.central.check(data)
     for algorithm in config.personal:
-        algorithm.objective(model)
+        algorithm.check_work(model, data)
     if not data.sizes("test").any():
         raise DataError(
             "no client has a test part, so there is nothing honest to measure; add test = 0.2 "
