@@ -14,7 +14,7 @@ from sartor.central import (
     KMeansClusters,
 )
 from sartor.data import ClientData
-from sartor.engine import Engine, Optimizer
+from sartor.engine import Engine, Optimizer, side_by_side
 from sartor.errors import SartorError
 from sartor.evaluation import Scores, compare
 from sartor.models import Model
@@ -47,4 +47,5 @@ __all__ = [
     "load",
     "models",
     "run",
+    "side_by_side",
 ]

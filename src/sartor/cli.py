@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import sys
 import warnings
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import sartor
-from sartor.errors import InterruptedRun, SartorError
+from sartor.central import ALGORITHMS as CENTRAL
+from sartor.errors import ConfigError, InterruptedRun, SartorError
 from sartor.experiments.examples import EXAMPLES
+from sartor.models import FACTORIES
+from sartor.personal import ALGORITHMS as PERSONAL
 from sartor.report import write_report
 from sartor.runs import read_config, run
 
@@ -97,6 +102,29 @@ def run_command(
         typer.echo("")
     typer.echo(f"Models:  {directory / 'models'}")
     typer.echo(f"Report:  {directory / 'report.html'}")
+
+
+@app.command("settings")
+def settings_command(
+    name: Annotated[
+        str | None, typer.Argument(help="An algorithm or a ready model. (default: a list)")
+    ] = None,
+) -> None:
+    """Show what an algorithm can be told: the keys of its table in a configuration."""
+    known: dict[str, Any] = {**CENTRAL, **PERSONAL, **FACTORIES}
+    if name is None:
+        for title, several in (("central", CENTRAL), ("personal", PERSONAL), ("model", FACTORIES)):
+            typer.echo(f"{title}: {', '.join(several)}")
+        return
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(known)}"
+        raise ConfigError(f"there is nothing named {name!r}; {hint}")
+    typer.echo(inspect.getdoc(known[name]))
+    typer.echo("\nDefaults:")
+    for key, parameter in inspect.signature(known[name]).parameters.items():
+        given = "(needed)" if parameter.default is parameter.empty else repr(parameter.default)
+        typer.echo(f"  {key} = {given}")
 
 
 @app.command("report")

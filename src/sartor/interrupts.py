@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -27,6 +28,7 @@ class Interrupts:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
+        sys.stderr.write("\nstopping after what is under way; once more to stop at once\n")
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

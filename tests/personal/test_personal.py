@@ -248,6 +248,22 @@ def test_replaced_files_are_noticed(data, central, tmp_path):
         [handle.params(client) for client in data.ids[:3]]
 
 
+def test_other_work_in_the_same_directory_is_noticed(data, central, tmp_path):
+    first = sartor.Finetune(epochs=1).fit(central, data, directory=tmp_path / "m")
+    sartor.Finetune(epochs=2).fit(central, data, directory=tmp_path / "m")
+    with pytest.raises(FileError, match="replaced since it was opened"):
+        first.params(data.ids[0])
+    with pytest.raises(FileError, match="replaced since it was opened"):
+        first.evaluate(data)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "todo.txt").write_text("mine")
+    with pytest.raises(FileError, match=r"something else already.*todo"):
+        sartor.Finetune(epochs=1).fit(central, data, directory=tmp_path / "notes")
+    central.save(tmp_path / "central")
+    with pytest.raises(FileError, match="a saved central model"):
+        sartor.Finetune(epochs=1).fit(central, data, directory=tmp_path / "central")
+
+
 def test_saving_never_deletes_what_is_not_ours(data, central, tmp_path):
     personal = sartor.Finetune(epochs=1).fit(central, data)
     personal.save(tmp_path / "m")
@@ -308,6 +324,21 @@ def test_errors_of_use(data, central):
         central.predict([[1.0, 2.0, 3.0], [np.nan, 0.0, 0.0]])
     with pytest.raises(FileError, match="holds no models saved by Sartor"):
         sartor.load("nowhere")
+    with pytest.raises(DataError, match="must be an array of numbers"):
+        central.predict([["a", "b", "c"]])
+    with pytest.raises(DataError, match="holds no examples"):
+        central.predict(np.zeros((0, 3)))
+    with pytest.raises(ConfigError, match="cluster=0 to 0"):
+        central.predict(data.columns["x"], cluster=7)
+    for fit in (sartor.FedAvg(rounds=1).fit, sartor.Local().fit):
+        with pytest.raises(DataError, match=r"ClientData.*from_frame"):
+            fit(MODEL, [1, 2, 3])
+    with pytest.raises(ConfigError, match="is needed first"):
+        sartor.FedAvg(rounds=1).fit(data, MODEL)
+    with pytest.raises(ConfigError, match="optimizer must be a"):
+        sartor.Finetune(optimizer="adam")
+    with pytest.raises(ConfigError, match="local must be a model"):
+        sartor.Mapper(local="mlp")
     assert sartor.Finetune(layers="dense_1").layers == ("dense_1",)
     with pytest.raises(ConfigError, match=r"epochs.*at least 1"):
         sartor.Local(epochs=0)

@@ -29,6 +29,15 @@ def test_help_names_everything(sartor):
         assert " ".join(["Usage: sartor", *words]) in out
 
 
+def test_settings_of_everything(sartor):
+    code, out, _ = sartor("settings")
+    assert code == 0 and all(word in out for word in ("HypCluster", "Mapper", "categorical"))
+    code, out, _ = sartor("settings", "Dapper")
+    assert code == 0 and "cover: Λ" in out and "step = 'sample'" in out
+    code, _, err = sartor("settings", "Daper")
+    assert code == 1 and "did you mean 'Dapper'?" in err
+
+
 def test_version(sartor):
     assert sartor("--version") == (0, f"sartor {library.__version__}\n", "")
 

@@ -108,7 +108,7 @@ def test_a_run_without_a_name(finished, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "file, content, message",
     [
-        ("results.json", None, "results.json does not exist"),
+        ("results.json", None, "is not finished"),
         ("results.json", "{", "results.json is not readable JSON"),
         ("results.json", "{}", "results.json is not the result of a run of this version"),
         ("results.json", "[]", "results.json is not the result of a run of this version"),

@@ -16,6 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from run_cases import (
     arrays,
@@ -259,7 +260,7 @@ def test_a_full_disk_leaves_the_old_files(finished, tmp_path, monkeypatch):
 def test_a_full_disk_for_the_log():
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
-    log = Events(Path("/dev/full"))
+    log = Events(Path("/dev/full"), np.ones(1))
     with pytest.raises(FileError, match=r"cannot write /dev/full: No space left.*then resume"):
         log.write("round", round=1)
 
@@ -405,7 +406,7 @@ def test_a_torn_log_is_survived(finished, tmp_path, tail):
 
 
 def test_rounds_after_the_checkpoint_are_dropped_from_the_log(tmp_path):
-    log = Events(tmp_path / "events.jsonl")
+    log = Events(tmp_path / "events.jsonl", np.ones(1))
     log.start(None)
     for round_ in range(1, 8):
         log.write("round", round=round_, loss=float("nan"))

@@ -8,11 +8,12 @@ import numpy as np
 import optax
 import pyarrow.parquet as pq
 import pytest
-from run_cases import config, events, lonely, strict_json, table, table_config, write
+from run_cases import config, contents, events, lonely, strict_json, table, table_config, write
 
 import sartor
-from sartor.errors import ConfigError, DataError, DivergedError, FileError
+from sartor.errors import CheckpointError, ConfigError, DataError, DivergedError, FileError
 from sartor.files import read_metadata
+from sartor.report import write_report
 from sartor.runs import read_config, run
 
 
@@ -84,7 +85,10 @@ def test_the_log_has_every_round(finished):
     assert [line["event"] for line in lines] == [
         "started", *["round"] * 12, "personalized", "personalized", "finished"
     ]  # fmt: skip
-    assert [line["round"] for line in lines if line["event"] == "round"] == [*range(1, 13)]
+    rounds = [line for line in lines if line["event"] == "round"]
+    assert [line["round"] for line in rounds] == [*range(1, 13)]
+    loss = finished.results["training_loss"]
+    np.testing.assert_allclose([line["loss"] for line in rounds], loss, atol=1e-5)
 
 
 def test_the_same_configuration_gives_the_same_numbers(finished, tmp_path):
@@ -134,12 +138,22 @@ def test_two_of_a_kind_get_numbers(tmp_path):
         (("model.symbols=3",), DataError, "out of range for a model of 3 classes"),
         (("split.test=1.5",), ConfigError, "test=1.5: a fraction"),
         (("data.symbols=2",), ConfigError, "symbols=2"),
+        (("personal=[{name='Dapper',source='public'}]",), ConfigError, "cannot be run from"),
+        (("personal=[{name='Dapper',source='statistics'}]",), ConfigError, "linear regression"),
+        (("personal=[{name='Mapper',keep_local=true}]",), ConfigError, "validation = 0.2"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_done(tmp_path, settings, error, message):
     with pytest.raises(error, match=message):
         run(config(*settings), tmp_path / "out")
     assert not (tmp_path / "out").exists()  # the next try needs no --resume
+
+
+def test_texts_that_are_not_utf8(tmp_path):
+    (tmp_path / "people.csv").write_bytes(table().replace("east", "Köln").encode("latin1"))
+    path = write(tmp_path / "run.toml", table_config("logistic"))
+    with pytest.raises(DataError, match=r"not UTF-8.*iconv"):
+        run(path, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -240,3 +254,22 @@ def test_divergence_names_round_and_clients_and_keeps_the_last_good_checkpoint(t
     with pytest.raises(DivergedError) as again:  # and a resume does not hide it
         run(absurd, tmp_path / "out", resume=True)
     assert (again.value.round, again.value.clients) == (error.value.round, error.value.clients)
+
+
+def test_a_refused_resume_changes_nothing(tmp_path):
+    write(tmp_path / "people.csv", table())
+    path = write(tmp_path / "run.toml", table_config("logistic"))
+    run(path, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    write(tmp_path / "people.csv", table(seed=1))
+    more = write(tmp_path / "run.toml", table_config("logistic", rounds=9))
+    with pytest.raises(CheckpointError, match="another configuration: data was"):
+        run(more, tmp_path / "out", resume=True)
+    assert contents(tmp_path / "out") == before
+
+
+def test_a_report_of_a_run_that_is_not_finished(tmp_path):
+    run(config(), tmp_path / "out")
+    (tmp_path / "out" / "results.json").unlink()
+    with pytest.raises(FileError, match=r"not finished.*--resume"):
+        write_report([tmp_path / "out"], tmp_path / "page.html")

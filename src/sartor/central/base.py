@@ -248,7 +248,8 @@ class Central(abc.ABC):
         first = int(np.argmax(bad.any(axis=1)))
         clients = tuple(data.ids[k] for k in chunk.clients[first][bad[first]])
         named = ", ".join(map(repr, clients[:3])) + (" …" if len(clients) > 3 else "")
-        kept = "" if keeper is None else f"; the last good checkpoint is kept ({keeper.path})"
+        saved = keeper is not None and keeper.path.exists()
+        kept = f"; the last good checkpoint is kept ({keeper.path})" if saved and keeper else ""
         raise DivergedError(
             f"{type(self).__name__} diverged in round {chunk.start + first + 1}: the update of "
             f"{len(clients)} of {len(bad[first])} clients is not finite ({named}){kept}. Lower the "
@@ -280,11 +281,15 @@ def _check_same(hypotheses: Any, start: CentralModel) -> None:
 
 def _longer(history: History, chunk: Chunk, sizes: npt.NDArray[np.int64]) -> History:
     """The history with a chunk's rounds: means of the clients' losses, the rest as it is."""
-    weights = sizes[chunk.clients]
-    mean = (chunk.metrics["loss"] * weights).sum(axis=1) / weights.sum(axis=1)
     new = {name: a for name, a in chunk.metrics.items() if name not in ("loss", "finite")}
-    new["loss"] = mean.astype(np.float32)
+    new["loss"] = mean_loss(chunk, sizes).astype(np.float32)
     return {name: np.concatenate([history[name], a]) if history else a for name, a in new.items()}
+
+
+def mean_loss(chunk: Chunk, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """The cohort's mean training loss in every round of a chunk, over all its examples."""
+    weights = sizes[chunk.clients]
+    return np.asarray((chunk.metrics["loss"] * weights).sum(axis=1) / weights.sum(axis=1))
 
 
 def initial_key(seed: int) -> jax.Array:

@@ -157,17 +157,24 @@ class CentralModel:
         name = str(self.algorithm["name"])
         return make_scores(name, self.model, data, clients, part, mine, extra)
 
-    def predict_proba(self, x: Any, cluster: int = 0) -> npt.NDArray[np.float32]:
-        """Class probabilities [n, classes]."""
+    def predict_proba(self, x: Any, cluster: int | None = None) -> npt.NDArray[np.float32]:
+        """Class probabilities [n, classes]; of several hypotheses say which."""
         if self.model.kind == "regression":
             raise ConfigError("a regression model predicts numbers, not probabilities: use predict")
         return np.exp(self._apply(x, cluster))
 
-    def predict(self, x: Any, cluster: int = 0) -> npt.NDArray[Any]:
+    def predict(self, x: Any, cluster: int | None = None) -> npt.NDArray[Any]:
         """Labels (their words, if the data had words), or means for regression."""
         return decode(self.model, self._apply(x, cluster), self.label_names)
 
-    def _apply(self, x: Any, cluster: int) -> npt.NDArray[np.float32]:
+    def _apply(self, x: Any, cluster: int | None) -> npt.NDArray[np.float32]:
+        if cluster is None and self.q == 1:
+            cluster = 0
+        if cluster is None or not 0 <= cluster < self.q:
+            raise ConfigError(
+                f"there are {self.q} hypotheses, so say which one: cluster=0 to {self.q - 1} (got "
+                f"{cluster}); assign(data) tells every client's"
+            )
         params = jax.tree.map(lambda a: a[cluster], self.hypotheses)
         return np.asarray(self.model.apply(params, as_inputs(self.model, x), None))
 
@@ -211,12 +218,17 @@ def as_inputs(model: Model, x: Any) -> Any:
     """Inputs of a prediction as arrays; refuses a shape that the model does not take."""
     if x is None or isinstance(x, Mapping):
         return x if x is None else {name: jnp.asarray(column) for name, column in x.items()}
-    inputs = jnp.asarray(x)
+    try:
+        inputs = jnp.asarray(x)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"x must be an array of numbers ({error})") from error
     if model.input_shape is not None and inputs.shape[1:] != model.input_shape:
         raise DataError(
             f"x has shape {inputs.shape}, but the model takes a batch of examples of shape "
             f"{model.input_shape}: (n, {', '.join(map(str, model.input_shape))})"
         )
+    if not inputs.size:
+        raise DataError(f"x holds no examples (its shape is {inputs.shape})")
     bad = ~jnp.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
     if bad.any():
         raise DataError(f"x holds a NaN or infinite value in example {int(bad.argmax())}")

@@ -69,6 +69,10 @@ def check_numbers(algorithm: Any, *, at_least_one: tuple[str, ...]) -> None:
             object.__setattr__(algorithm, field.name, float(value))
         if field.name.endswith("optimizer") and isinstance(value, dict):
             object.__setattr__(algorithm, field.name, Optimizer.of(value))
+        elif field.name.endswith("optimizer") and not (
+            value is None or isinstance(value, Optimizer) or hasattr(value, "update")
+        ):
+            refuse(field.name, "a sartor.Optimizer or an optax transformation")
 
 
 def check_choices(algorithm: Any, **choices: tuple[str, ...]) -> None:

@@ -268,4 +268,15 @@ def _numbers(values: Any, column: str, place: Place) -> Column:
 
 
 def _decoded(values: Any) -> Any:
-    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    """A column as it is meant: dictionaries looked up, and bytes as the texts they are."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_binary(values.type):
+        try:
+            return values.cast(pa.string())
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"the table has texts that are not UTF-8 ({error}); convert it, for instance by "
+                "iconv -f latin1 -t utf-8"
+            ) from error
+    return values

@@ -193,6 +193,13 @@ def _device_dtype(column: npt.NDArray[Any]) -> np.dtype[Any]:
 
 def check(model: Model, data: ClientData) -> None:
     """Refuse data that the model cannot take, before any work starts."""
+    if not isinstance(model, Model):
+        raise ConfigError(f"a sartor.Model is needed first (got {type(model).__name__})")
+    if not isinstance(data, ClientData):
+        raise DataError(
+            f"the data must be sartor's ClientData (got {type(data).__name__}); make it with "
+            "sartor.data.from_frame, from_arrays, from_dict or open"
+        )
     y = data.columns["y"]
     _check_range(data)
     _check_inputs(model, data.columns)

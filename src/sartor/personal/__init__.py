@@ -7,6 +7,7 @@ from sartor.personal.load import load
 from sartor.personal.local import Local
 from sartor.personal.mapper import Mapper
 from sartor.personal.models import PersonalModels
+from sartor.personal.objectives import Theory
 
 ALGORITHMS: dict[str, type[Personal]] = {
     kind.__name__: kind for kind in (Local, Finetune, Dapper, Mapper)
@@ -21,5 +22,6 @@ __all__ = [
     "Mapper",
     "Personal",
     "PersonalModels",
+    "Theory",
     "load",
 ]

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sartor.central.model import FILES
 from sartor.engine.blocks import Stack
 from sartor.errors import FileError
-from sartor.files import load_tree, read_metadata, save_tree
+from sartor.files import is_unfinished, load_tree, read_metadata, save_tree
 
 IN_MEMORY = min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
 """Bytes of models kept in memory; a larger bank lives in files."""
@@ -75,6 +76,8 @@ class Bank:
             self._find(directory)
 
     def _find(self, directory: Path) -> None:
+        if self.identity and directory.exists():
+            _refuse_foreign(directory)
         for path in sorted(directory.glob("shard-[0-9]*.safetensors")):
             metadata = read_metadata(path)
             if "clients" not in metadata:
@@ -155,6 +158,19 @@ class Bank:
         for place, client in enumerate(shard.ids):
             self._places[client] = (len(self.shards), place)
         self.shards.append(shard)
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Models are not mixed with other files, nor with a central model that was saved there."""
+    names = {path.name for path in directory.iterdir() if not is_unfinished(path)}
+    shards = {name for name in names if name.startswith("shard-")}
+    foreign = sorted(names - shards - FILES)
+    if foreign or ("manifest.json" in names and not shards):
+        what = foreign[0] if foreign else "a saved central model"
+        raise FileError(
+            f"{directory} holds something else already ({what}); choose a directory of its own for "
+            "the clients' models"
+        )
 
 
 def _link(source: Path, target: Path) -> None:

@@ -205,7 +205,8 @@ class Personal(abc.ABC):
         model = base.model if base else central
         if not isinstance(model, Model):
             raise ConfigError(
-                f"fit takes a central model or a model (got {type(central).__name__})"
+                f"fit takes a central model or a model (got {type(central).__name__}): "
+                "fit(central, data)"
             )
         engine = engine or (base.engine if base else Engine())
         check(model, data)
@@ -361,7 +362,8 @@ class Personal(abc.ABC):
             )  # fmt: skip
             central[these] = losses[np.arange(len(these)), setting.cluster[these]]
         own = choice.loss[everyone, choice.candidate]
-        return ~(own < central)  # a client that could not be tried keeps it, too
+        # Rounding is no gain; and a client that could not be tried keeps it, too.
+        return ~(own < central - 1e-6 * np.abs(central))
 
     def _guarded(self, setting: Setting, decided: dict[str, Any], block: Block) -> dict[str, Any]:
         """The block's models, with the central one's parameters where a client keeps that."""

@@ -203,7 +203,8 @@ def warn_of_fallbacks(name: str, select: Select, how: npt.NDArray[np.str_]) -> N
         warnings.warn(
             f"{name}: {folds} of {len(how)} clients have no validation part and choose by folds of "
             "their training part. The central model has seen it where the client is a seen one, so "
-            "their choices lean towards it; data.split(validation=0.2, seed=0) avoids that",
+            "their choices lean towards it. A split with validation = 0.2 avoids that for all "
+            "that have enough examples",
             stacklevel=4,
         )
     if prior:

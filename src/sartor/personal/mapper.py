@@ -82,6 +82,11 @@ class Mapper(Personal):
         super().__post_init__()
         check_numbers(self, at_least_one=("cohort",))
         object.__setattr__(self, "cover", as_cover("Mapper", self.cover))
+        if not isinstance(self.local, Model | dict | None):
+            raise ConfigError(
+                f"Mapper: local must be a model, such as sartor.models.logistic(...) (got "
+                f"{self.local!r})"
+            )
         if isinstance(self.local, dict):  # from a configuration file
             try:
                 local = rebuild_model(self.local)
@@ -169,7 +174,8 @@ class Mapper(Personal):
                 raise ConfigError(
                     "Mapper: with keep_local a local model has seen all folds of the training part,"
                     f" so λ has to be chosen by hold-out, and {without} clients have no validation "
-                    "part; make one with data.split(validation=0.2, seed=0)"
+                    "part; make one (split, validation = 0.2), and leave out clients that are too "
+                    "small to have one, or set keep_local to false"
                 )
 
     def _identity(self, setting: Setting, mixing: Mix | None = None) -> str:

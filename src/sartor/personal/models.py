@@ -49,8 +49,9 @@ class PersonalModels:
         central: the central model they were made from, if any.
         bank: the parameters that each client has of its own.
         clients: what was decided for each client: ``cluster``, the central hypothesis it belongs
-            to, and where there was a choice ``lambda``, ``how`` it was made, and whether the
-            client ``kept`` the central model.
+            to, and where there was a choice ``lambda``, ``how`` it was made (``"holdout"``,
+            ``"kfold"``, ``"train"``; ``"prior"``: as is best for the others; ``"given"``), and
+            whether the client ``kept`` the central model, then ``hypothesis`` says which.
         algorithm: name and hyper-parameters of what made them.
         label_names: the word of each class, if labels were words.
         engine: how they are run when evaluated.

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 INK = "#010203"
 """The colour of text and axes; on the page it becomes that of the surrounding text."""
 
-COLOURS = ("#8a8f98", "#2a78d6", "#e0662b", "#2c9c69", "#a04fc4", "#c9a227")
+COLOURS = ("#8a8f98", "#2a78d6", "#e0662b", "#2c9c69", "#a04fc4", "#c9a227", "#1aa3b8", "#c2446e")
+LINES = ("-", "--", "-.", ":")
 
 STYLE: Any = {
     "font.size": 10.0,
@@ -38,10 +39,14 @@ def clients_figure(values: Mapping[str, Values], metric: str) -> Figure:
     with rc_context(STYLE):
         figure = Figure(figsize=(6.4, 3.4), layout="constrained")
         axes = figure.subplots()
-        for (method, of_clients), colour in zip(values.items(), _colours(len(values)), strict=True):
+        for number, (method, of_clients) in enumerate(values.items()):
+            colour, line = _look(number)
             ordered = np.sort(of_clients[np.isfinite(of_clients)])
             share = np.arange(1, len(ordered) + 1) / max(len(ordered), 1)
-            axes.step(ordered, share, where="post", color=colour, label=method, linewidth=1.8)
+            axes.step(
+                ordered, share, where="post", color=colour, label=method, linewidth=1.8,
+                linestyle=line,
+            )  # fmt: skip
             if len(ordered):
                 axes.axvline(ordered.mean(), color=colour, linewidth=0.8, linestyle=":")
         axes.set_xlabel(f"test {metric} of a client (dotted: mean)")
@@ -83,5 +88,6 @@ def to_png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def _colours(count: int) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(count)]
+def _look(number: int) -> tuple[str, str]:
+    """A colour and a kind of line; the first repeats only with another of the second."""
+    return COLOURS[number % len(COLOURS)], LINES[number // len(COLOURS) % len(LINES)]

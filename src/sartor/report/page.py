@@ -45,6 +45,8 @@ def write_report(runs: Sequence[Path], target: Path) -> None:
 
 
 def _section(run: Path, several: bool) -> str:
+    if not (run / "results.json").exists() and (run / "config.toml").exists():
+        raise FileError(f"the run in {run} is not finished; go on with it: sartor run ... --resume")
     results = read_json(run / "results.json")
     try:
         table = pq.read_table(run / "per_client.parquet")

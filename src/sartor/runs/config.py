@@ -73,9 +73,11 @@ class Config:
             arguments.setdefault("features", shape[0] if len(shape) == 1 else shape)
         for key, parameter in parameters.items():
             if parameter.default is parameter.empty and key not in arguments:
+                floats = data.columns["y"].dtype.kind == "f"
+                hint = ": its labels are floats, which 'linear' fits" if floats else ""
                 raise ConfigError(
-                    f"model {name!r} needs {key}, which {data!r} does not tell; give model.{key}, "
-                    "or choose another model"
+                    f"model {name!r} needs {key}, which {data!r} does not tell{hint}; give "
+                    f"model.{key}, make labels whole numbers or words, or choose another model"
                 )
         return FACTORIES[name](**arguments)
 

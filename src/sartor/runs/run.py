@@ -16,9 +16,11 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sartor.central.base import mean_loss
 from sartor.central.checkpoint import difference, saved_round
 from sartor.data import ClientData
 from sartor.engine import Chunk, check
@@ -91,7 +93,7 @@ def run(
     # Only now is anything written: what is refused above leaves no directory behind.
     write_atomic(out / "config.toml", to_toml(config.to_table()))
     sweep(out)
-    events = Events(out / "events.jsonl")
+    events = Events(out / "events.jsonl", data.sizes("train"))
     events.start(done if resume else None)
     if done < config.central.rounds:  # models made after fewer rounds are of no use any more
         shutil.rmtree(out / "models", ignore_errors=True)
@@ -129,8 +131,8 @@ def run(
 class Events:
     """The log of a run: one JSON object a line."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, sizes: npt.NDArray[np.int64]) -> None:
+        self.path, self.sizes = path, sizes
 
     def start(self, done: int | None) -> None:
         """Begin; or go on after ``done`` rounds, and forget what the log says about later ones."""
@@ -151,7 +153,7 @@ class Events:
 
     def rounds(self, chunk: Chunk) -> None:
         """A line for every round of a chunk."""
-        loss = chunk.metrics["loss"].mean(axis=1)
+        loss = mean_loss(chunk, self.sizes)
         seconds = chunk.seconds / (chunk.stop - chunk.start)
         for place, value in enumerate(loss):
             self.write(
