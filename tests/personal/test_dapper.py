@@ -14,6 +14,7 @@ import sartor
 from sartor.errors import ConfigError, DataError
 from sartor.personal.dapper import Dapper
 from sartor.personal.sources import Interpolation, clients_sample, generated
+from sartor.trees import flatten
 
 SIZES = (23, 1, 60, 8, 40, 17)
 
@@ -125,6 +126,23 @@ def test_weighted_form_converges_to_the_normal_equations():
         params = personal.params(client)["dense_1"]
         np.testing.assert_allclose(params["w"][:, 0], solution[:d], atol=1e-4)
         np.testing.assert_allclose(params["b"][0], solution[d], atol=1e-4)
+
+
+def test_a_short_batch_weighs_only_what_is_in_it():
+    from sartor.engine.lanes import Batch
+    from sartor.personal.objectives import Weighted
+
+    draw = np.random.default_rng(0)
+    x, y = draw.standard_normal((15, 4)).astype(np.float32), draw.integers(0, 3, 15)
+    params = MODEL.init(jax.random.key(0))
+    objective = Weighted(MODEL, tuple(flatten(params)), r=2)
+    mask = jnp.arange(15) < 3  # three of five own examples, then ten others of which six count
+    batch = Batch(jnp.asarray(x), jnp.asarray(y), mask, jax.random.key(1))
+    job = {"lambda": jnp.float32(0.3), "cluster": 0}
+    losses = np.asarray(MODEL.loss(params, x, jnp.asarray(y)))
+    expected = 0.3 * losses[:3].mean() + 0.7 * losses[5:11].mean()
+    got = objective.loss(flatten(params), None, batch, job)
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 def test_both_steps_have_the_same_expected_gradient():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import weakref
 from typing import Any
 
 import jax
@@ -71,6 +72,10 @@ def rule_from(table: dict[str, Any]) -> Nearest:
     return Nearest(made, Points(np.array(table["vectors"]), np.array(table["simplex"])))
 
 
+_RULES: weakref.WeakKeyDictionary[ClientData, dict[Any, Nearest]] = weakref.WeakKeyDictionary()
+"""Clusterings by data set and settings: a fit needs its own before, after and for the ledger."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Clusters(FedAvg):
     """FedAvg for every cluster of a clustering that is found before training.
@@ -105,6 +110,12 @@ class Clusters(FedAvg):
 
     def rule(self, data: ClientData) -> Nearest:
         """Cluster the seen clients; the draws depend on who they are, not on a seed."""
+        rules = _RULES.setdefault(data, {})
+        if self not in rules:
+            rules[self] = self._cluster(data)
+        return rules[self]
+
+    def _cluster(self, data: ClientData) -> Nearest:
         space = self.space(data)
         seen = data.select([data.ids[k] for k in in_order(data)])  # whatever their order
         word = int(np.bitwise_xor.reduce(mix("clusters", seen.hashes)))
@@ -115,7 +126,7 @@ class Clusters(FedAvg):
     ) -> Cost:
         """The rounds, and what the seen clients tell about themselves before."""
         cost = super().cost(model, data, seed, start)
-        one = self.space(data).points(data.select(data.seen))
+        one = self.rule(data).centres
         numbers = one.vectors.shape[1] + one.simplex.shape[1]
         cost.up[data.seen] += 8 * numbers
         cost.left["descriptions"] = numbers * int(data.seen.sum())

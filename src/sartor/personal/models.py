@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ class PersonalModels:
         """The central model that was given, which clients are compared with."""
         return self.central if self.baseline is None else self.baseline
 
-    @property
+    @cached_property
     def beside(self) -> Params | None:
         """The hypotheses that clients' own parameters are beside: those of the central model.
 
