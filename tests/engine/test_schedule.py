@@ -173,3 +173,17 @@ def test_uniforms_and_shuffles_are_fair():
     orders = shuffles(mix("orders", np.arange(6000)), np.full(6000, 3)).reshape(-1, 3)
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert len(counts) == 6 and stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_jobs_of_one_length_are_packed_as_others_are():
+    """By arithmetic; a round with another length beside it takes the loop."""
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        jobs, lanes = int(random.integers(1, 40)), int(random.integers(1, 9))
+        equal = np.repeat(random.integers(1, 6, (3, 1)), jobs, axis=1)
+        other = np.concatenate([equal, equal[:1]])
+        other[3, 0] += 1
+        quick, slow = pack(equal, lanes), pack(other, lanes)
+        np.testing.assert_array_equal(quick.lane, slow.lane[:3])
+        np.testing.assert_array_equal(quick.start, slow.start[:3])
+    assert pack(np.zeros((2, 3), np.int64), 2).lane.shape == (2, 3)

@@ -11,7 +11,7 @@ import pytest
 
 import sartor
 from sartor.engine.together import Program, side_by_side
-from sartor.errors import ConfigError
+from sartor.errors import ConfigError, InterruptedRun
 
 MODEL = sartor.models.categorical(8)
 
@@ -113,3 +113,23 @@ def test_errors_of_the_device_reach_the_caller():
 
 def test_nothing_to_do():
     assert side_by_side(lambda n: n, []) == []
+
+
+def test_it_stops_when_it_is_told_to():
+    program, until = Program(lambda x: x + 1), threading.Event()
+    calls = []
+
+    def work(n):
+        for step in range(1000):
+            calls.append(int(program(np.int32(step + n))))
+            if step == 3 and n == 1:
+                until.set()
+
+    with pytest.raises(InterruptedRun):
+        side_by_side(work, range(3), until=until)
+    assert len(calls) < 30
+
+
+def test_a_width_of_nothing():
+    with pytest.raises(ConfigError, match="width=0"):
+        side_by_side(abs, [1], width=0)

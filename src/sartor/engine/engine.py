@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from sartor.caching import made_once
 from sartor.data import ClientData
 from sartor.engine.lanes import LANES, take
 from sartor.engine.schedule import padded
@@ -23,6 +24,8 @@ from sartor.trees import Tree, flatten, traced_hash
 
 Columns = dict[str, jax.Array]
 Rows = npt.NDArray[np.int32]
+Shapes = tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
+"""The columns of a data set: name, shape of an example, type on the device."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,18 +100,17 @@ class Engine:
 
 def lane_bytes(model: Model, data: ClientData, batch: int) -> int:
     """About how many bytes one training step of one client takes: parameters and activations."""
+    return _lane_bytes(model, _columns(data), batch)
 
+
+@made_once(maxsize=256)
+def _lane_bytes(model: Model, columns: Shapes, batch: int) -> int:
     def step(params: Any, x: Any, y: jax.Array) -> Any:
         key = jax.random.key(0)
         return jax.grad(lambda p: model.loss(p, x, y, key).mean())(params)
 
     params = jax.eval_shape(model.init, jax.random.key(0))
-    rows = jax.ShapeDtypeStruct((batch,), jnp.int32)
-    shapes = {
-        name: jax.ShapeDtypeStruct(c.shape, _device_dtype(c)) for name, c in data.columns.items()
-    }
-    x, y = jax.eval_shape(take, shapes, rows)
-    jaxpr = jax.make_jaxpr(step)(params, x, y)
+    jaxpr = jax.make_jaxpr(step)(params, *_examples(columns, batch))
     results = [v.aval for equation in jaxpr.eqns for v in equation.outvars]
     # Not every intermediate lives at once, but the carry is held several times: near enough.
     return int(
@@ -117,6 +119,17 @@ def lane_bytes(model: Model, data: ClientData, batch: int) -> int:
             for a in results
         )
     )
+
+
+def _columns(data: ClientData) -> Shapes:
+    return tuple((name, c.shape[1:], _device_dtype(c)) for name, c in data.columns.items())
+
+
+def _examples(columns: Shapes, batch: int) -> tuple[Any, Any]:
+    """Features and labels of a batch, as shapes."""
+    shapes = {name: jax.ShapeDtypeStruct((batch, *s), dtype) for name, s, dtype in columns}
+    x, y = jax.eval_shape(take, shapes, jax.ShapeDtypeStruct((batch,), jnp.int32))
+    return x, y
 
 
 class Source(NamedTuple):
@@ -319,11 +332,12 @@ def _check_inputs(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None
 
 def model_identity(model: Model, data: ClientData) -> dict[str, str]:
     """What makes a model the same one for a checkpoint: its leaves, and what its loss computes."""
-    columns = {
-        name: jax.ShapeDtypeStruct((2, *column.shape[1:]), _device_dtype(column))
-        for name, column in data.columns.items()
-    }
-    x, y = jax.eval_shape(take, columns, jax.ShapeDtypeStruct((2,), jnp.int32))
+    return dict(_model_identity(model, _columns(data)))
+
+
+@made_once(maxsize=256)
+def _model_identity(model: Model, columns: Shapes) -> dict[str, str]:
     params = jax.eval_shape(model.init, jax.random.key(0))
     leaves = {name: str(leaf.shape) for name, leaf in flatten(params).items()}
+    x, y = _examples(columns, 2)
     return {**leaves, "loss": traced_hash(model.loss, params, x, y, jax.random.key(0))}

@@ -210,7 +210,7 @@ class _Planner:
             for name, spec in algorithm.passes(data, seed).items()
         ]
         largest = self._extent()
-        self.batches = -(-largest // (BATCH * self.devices)) * self.devices
+        self.batches = -(-roomy(largest) // (BATCH * self.devices)) * self.devices
         round_bytes = sum(p.round_bytes for p in self.passes)
         self.most_rounds = max(1, min(MOST_ROUNDS, algorithm.rounds, 2**26 // round_bytes))
         # Streamed data has to fit too: a chunk holds the examples of all its cohorts.

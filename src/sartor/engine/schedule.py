@@ -100,6 +100,12 @@ def pack(steps: Ints, lanes: int, devices: int = 1) -> Packing:
     busy = np.zeros((rounds, lanes), np.int64)
     held = np.zeros((rounds, lanes), np.int64)  # jobs in each lane so far
     lane, rank = np.zeros((2, rounds, jobs), np.int64)
+    if steps.all() and (steps == steps[:, :1]).all():  # clients of one size: by arithmetic
+        whose = np.arange(jobs)
+        lane[:], rank[:] = whose % lanes, whose // lanes
+        held[:] = np.bincount(whose % lanes, minlength=lanes)
+        busy = held * steps[:, :1]
+        return _turns(steps, lane, rank, busy, held, devices)
     for place in range(jobs):
         job = order[:, place]
         free = busy.argmin(axis=1)

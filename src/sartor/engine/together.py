@@ -8,6 +8,7 @@ has to know about it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -15,13 +16,18 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from sartor.errors import ConfigError, InterruptedRun
 from sartor.trees import Tree
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SAME = 2**20
-"""Arrays up to this size are compared, and passed once if all workers give the same."""
+"""Whole numbers up to so many are compared, and passed once if all workers give the same."""
+
+AT_ONCE = 2
+"""Workers that run at a time: one may compute in numpy while another holds the interpreter; with
+more, they spend their time taking it from each other."""
 
 
 class Program:
@@ -35,7 +41,9 @@ class Program:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._alone: Any = jax.jit(function)
-        self._batched: dict[Any, list[tuple[Any, list[bool]]]] = {}
+        self._batched: dict[Any, Any] = {}
+        self._ran: set[Any] = set()
+        self._lock = threading.Lock()
 
     def __call__(self, *args: Tree) -> Any:
         """The answer, once everybody waits for theirs."""
@@ -54,31 +62,37 @@ class Program:
         if all(same):
             answer = self._alone(*jax.tree.unflatten(structure, calls[0]))
             return [answer] * len(calls)
-        run, once = self._vectorised(structure, same)
         leaves = [
             calls[0][i] if shared else np.stack([np.asarray(call[i]) for call in calls])
-            for i, shared in enumerate(once)
+            for i, shared in enumerate(same)
         ]
-        out = jax.tree.map(np.asarray, run(*leaves))
+        # Which program answers depends on nothing but the calls, so that numbers repeat to the bit.
+        key = structure, tuple(same)
+        shapes = key, tuple((np.shape(a), str(jax.dtypes.result_type(a))) for a in leaves)
+        # Whoever comes second waits for the first one's compilation.
+        with contextlib.nullcontext() if shapes in self._ran else self._lock:
+            if key not in self._batched:
+                self._batched[key] = self._vectorised(structure, same)
+            out = jax.tree.map(np.asarray, self._batched[key](*leaves))
+            self._ran.add(shapes)
         return [jax.tree.map(lambda a, n=n: a[n], out) for n in range(len(calls))]
 
-    def _vectorised(self, structure: Any, same: list[bool]) -> tuple[Any, list[bool]]:
-        """A program over the leaves of several calls; and which of these are passed once."""
-        known = self._batched.setdefault(structure, [])
-        for run, once in known:
-            if all(now or not shared for now, shared in zip(same, once, strict=True)):
-                return run, once
+    def _vectorised(self, structure: Any, same: list[bool]) -> Any:
+        """A program over the leaves of several calls, some of which are passed once."""
 
         def by_leaf(*leaves: Any) -> Any:
             return self._function(*jax.tree.unflatten(structure, leaves))
 
-        axes = [None if shared else 0 for shared in same]
-        known.append((jax.jit(jax.vmap(by_leaf, in_axes=axes)), same))
-        return known[-1]
+        over = jax.vmap(by_leaf, in_axes=[None if shared else 0 for shared in same])
+        return jax.jit(over, compiler_options=_options())
 
 
 def side_by_side(
-    work: Callable[[Item], Result], items: Iterable[Item], *, width: int | None = None
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    width: int | None = None,
+    until: threading.Event | None = None,
 ) -> list[Result]:
     """``[work(item) for item in items]``, with what they ask of the device done together.
 
@@ -90,18 +104,24 @@ def side_by_side(
         items: seeds, settings, data sets.
         width: how many are vectorised in one call; all of them if not given. Calls are filled up
             to it, so that another number of items needs no other compilation.
+        until: when it is set, by another thread, everybody stops with an ``InterruptedRun``.
+
+    A fit waits until all others wait too, so ``work`` must not hold a lock during one.
 
     >>> side_by_side(lambda seed: seed + 1, range(3))
     [1, 2, 3]
     """
     todo = list(items)
-    crew = _Crew(width or max(len(todo), 1), len(todo))
+    if width is not None and width < 1:
+        raise ConfigError(f"width={width}: at least one has to be done at a time")
+    crew = _Crew(width or max(len(todo), 1), len(todo), until)
     results: list[Any] = [None] * len(todo)
 
     def run(n: int) -> None:
         _here.crew, _here.number = crew, n
         try:
-            results[n] = work(todo[n])
+            with crew.turn:
+                results[n] = work(todo[n])
         except BaseException as error:
             crew.fail(error)
         finally:
@@ -146,20 +166,24 @@ class _Call:
 class _Crew:
     """Workers whose calls are answered together."""
 
-    def __init__(self, width: int, live: int) -> None:
+    def __init__(self, width: int, live: int, until: threading.Event | None) -> None:
         self.width = width
         self.live = live
+        self.until = until
         self.error: BaseException | None = None
         self._waiting: list[_Call] = []
+        self.turn = threading.Semaphore(AT_ONCE)
         self._change = threading.Condition()
 
     def call(self, program: Program, args: Tree) -> Any:
         """Wait for the answer to a call; on a worker's thread."""
         call = _Call(program, args)
+        self.turn.release()
         with self._change:
             self._waiting.append(call)
             self._change.notify_all()
             self._change.wait_for(lambda: call.answered or self.error is not None)
+        self.turn.acquire()
         if not call.answered:
             raise _Stopped
         return call.answer
@@ -179,6 +203,8 @@ class _Crew:
     def serve(self) -> None:
         """Answer calls until all workers are done; on the thread that has started them."""
         while True:
+            if self.until is not None and self.until.is_set():
+                raise InterruptedRun("stopped side by side")
             with self._change:
                 self._change.wait_for(lambda: self.error or len(self._waiting) == self.live)
                 if self.error or not self.live:
@@ -207,11 +233,22 @@ def together() -> bool:
     return getattr(_here, "crew", None) is not None
 
 
+def _options() -> dict[str, Any]:
+    """Small models on a CPU take longer to compile than to run: LLVM leaves out what pays least."""
+    on_cpu = jax.default_backend() == "cpu"
+    return {"xla_llvm_disable_expensive_passes": True} if on_cpu else {}
+
+
 def _same(leaves: list[Any]) -> bool:
-    """Whether all are the same array, or small ones with the same numbers."""
+    """Whether all are the same array, or whole numbers that are the same.
+
+    Those say how the work goes, its loops and places; what it computes with may differ at any time.
+    """
     first = leaves[0]
     if all(leaf is first for leaf in leaves):
         return True
     if any(isinstance(leaf, jax.Array) for leaf in leaves) or np.size(first) > SAME:
+        return False
+    if np.asarray(first).dtype.kind == "f":
         return False
     return all(np.array_equal(first, leaf) for leaf in leaves[1:])

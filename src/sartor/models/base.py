@@ -142,6 +142,7 @@ def in_precision(model: Model, precision: Literal["f32", "bf16"]) -> Model:
     return dataclasses.replace(model, apply=apply)
 
 
+@made_once(maxsize=128)
 def parameter_bytes(model: Model) -> int:
     """How many bytes a hypothesis of a class takes.
 
