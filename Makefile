@@ -1,6 +1,6 @@
 # Everything is done inside .venv, which is made on first use; only Python is needed beforehand.
 #
-#   make demo     train, personalize and report on a small example, in a few minutes
+#   make demo     the paper's synthetic experiment, made small, and its report: a minute
 #   make test     all checks: style, types, architecture, tests with coverage
 #   make bench    compare speed with other libraries (see bench/README.md)
 
@@ -16,8 +16,7 @@ INSTALLED := .venv/.installed
 
 demo: $(INSTALLED)
 	@rm -rf runs/demo
-	$(BIN)/sartor run examples/demo.toml --out runs/demo
-	@echo "The report is runs/demo/report.html"
+	$(BIN)/sartor reproduce synthetic --quick --out runs/demo
 
 test: lint
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term $(PYTEST_ARGS)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import shlex
 import sys
 import warnings
+from collections.abc import Iterator
 from difflib import get_close_matches
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +19,7 @@ import sartor
 from sartor.central import ALGORITHMS as CENTRAL
 from sartor.errors import ConfigError, InterruptedRun, SartorError
 from sartor.experiments.examples import EXAMPLES
+from sartor.experiments.synthetic import Settings, reproduce
 from sartor.models import FACTORIES
 from sartor.personal import ALGORITHMS as PERSONAL
 from sartor.report import write_report
@@ -68,6 +72,94 @@ def examples_command(
         raise typer.Exit(1)
 
 
+class Layout(StrEnum):
+    """How the synthetic clients' own symbols are placed."""
+
+    literal = "literal"
+    shifted = "shifted"
+
+
+class Loss(StrEnum):
+    """The training loss of the synthetic experiment."""
+
+    plain = "plain"
+    smoothed = "smoothed"
+
+
+@reproduce_app.command("synthetic")
+def synthetic_command(
+    out: Annotated[
+        Path | None, typer.Option(help="The directory. (default: runs/synthetic)")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smaller version, in less than a minute.")
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="Populations to average over. (default: 20; quick: 6)")
+    ] = None,
+    samples: Annotated[
+        list[int] | None,
+        typer.Option(help="Samples per client; repeat it. (default: from 5 to 1000)"),
+    ] = None,
+    layout: Annotated[
+        Layout, typer.Option(help="Own symbols as printed in the paper, or apart from clusters'.")
+    ] = Layout.literal,
+    loss: Annotated[
+        Loss, typer.Option(help="The training loss: plain, or with the paper's label smoothing.")
+    ] = Loss.plain,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the experiment in that directory.")
+    ] = False,
+) -> None:
+    """Table 1 and Figure 1 of the paper, beside what is possible; takes about ten minutes."""
+    given: dict[str, Any] = {"seeds": seeds, "samples": tuple(samples) if samples else None}
+    settings = (Settings.small if quick else Settings)(
+        layout=layout.value, loss=loss.value, seed=seed,
+        **{key: value for key, value in given.items() if value is not None},
+    )  # fmt: skip
+    directory = out or Path("runs") / "synthetic"
+    _say_if_new(directory, resume)
+    with _stoppable(resume):
+        results = reproduce(settings, directory, resume=resume)
+    typer.echo("Table 1: loss of HypCluster with q clusters, 100 samples per client")
+    rows = [("test loss", "test_loss"), ("exact", "exact_loss"), ("least possible", "limit")]
+    typer.echo(f"{'q':<16}" + "".join(f"{row['q']:>8}" for row in results["table1"]))
+    for name, key in (*rows, ("the paper", "paper")):
+        typer.echo(f"{name:<16}" + "".join(f"{row[key]:8.3f}" for row in results["table1"]))
+    sizes = sorted({row["samples"] for row in results["figure1"]})
+    typer.echo("\nFigure 1: exact loss by samples per client")
+    typer.echo(f"{'':<22}" + "".join(f"{n:>8}" for n in sizes))
+    for method in dict.fromkeys(row["method"] for row in results["figure1"]):
+        losses = [row["exact_loss"] for row in results["figure1"] if row["method"] == method]
+        typer.echo(f"{method:<22}" + "".join(f"{loss:8.3f}" for loss in losses))
+    typer.echo(f"{'Bayes limit':<22}" + f"{results['limits']['bayes']:8.3f}" * len(sizes))
+    typer.echo("\nThe paper's claims")
+    for claim in results["claims"]:
+        mark = {True: "holds", False: "does not hold", None: "cannot be decided"}[claim["holds"]]
+        typer.echo(f"  {claim['claim']}: {mark} (p = {claim['p_value']:.2g})")
+    typer.echo(f"\nReport:  {directory / 'report.html'}")
+
+
+def _say_if_new(directory: Path, resume: bool) -> None:
+    if resume and not directory.exists():
+        typer.echo(f"{directory} holds no run yet: starting a new one", err=True)
+
+
+@contextlib.contextmanager
+def _stoppable(resume: bool) -> Iterator[None]:
+    """Say how to go on, if the user stops it."""
+    try:
+        yield
+    except (InterruptedRun, KeyboardInterrupt) as stopped:
+        what = str(stopped) or "stopped"
+        again = ["sartor", *sys.argv[1:], *([] if resume else ["--resume"])]
+        typer.echo(
+            f"{what}. Everything so far is kept; go on with\n  {shlex.join(again)}", err=True
+        )
+        raise typer.Exit(130) from stopped
+
+
 @app.command("run")
 def run_command(
     config: Annotated[Path, typer.Argument(help="The configuration, a TOML file.")],
@@ -86,17 +178,9 @@ def run_command(
     """Train, personalize, evaluate and report, as a configuration says."""
     settings = read_config(config, overrides or [])
     directory = out or Path("runs") / config.stem
-    if resume and not directory.exists():
-        typer.echo(f"{directory} holds no run yet: starting a new one", err=True)
-    try:
+    _say_if_new(directory, resume)
+    with _stoppable(resume):
         finished = run(settings, directory, resume=resume)
-    except (InterruptedRun, KeyboardInterrupt) as stopped:
-        what = str(stopped) or "stopped"
-        again = ["sartor", *sys.argv[1:], *([] if resume else ["--resume"])]
-        typer.echo(
-            f"{what}. Everything so far is kept; go on with\n  {shlex.join(again)}", err=True
-        )
-        raise typer.Exit(130) from stopped
     for scores in finished.scores:
         typer.echo(str(scores.summary(seed=settings.seed)))
         typer.echo("")
@@ -134,7 +218,7 @@ def report_command(
         Path | None, typer.Option(help="The page. (default: report.html in the first run)")
     ] = None,
 ) -> None:
-    """Build the report of a run again, or one page about several runs."""
+    """Build the report of a run or an experiment again, or one page that compares several."""
     target = out or runs[0] / "report.html"
     write_report(runs, target)
     typer.echo(f"Report:  {target}")

@@ -185,5 +185,5 @@ def contents(directory):
             rounds = [line for line in events(directory) if line["event"] == "round"]
             found[name] = [(line["round"], line["loss"]) for line in rounds]
         else:
-            found[name] = None if path.suffix in (".html", ".png") else path.read_text()
+            found[name] = None if path.suffix in (".html", ".png", ".pdf") else path.read_text()
     return found

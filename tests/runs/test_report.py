@@ -7,6 +7,7 @@ import re
 import shutil
 from html.parser import HTMLParser
 
+import pyarrow.parquet as pq
 import pytest
 from run_cases import strict_json
 
@@ -51,7 +52,7 @@ def test_the_page_needs_nothing_else(finished):
             assert not name.startswith("on")
     text = path.read_text(encoding="utf-8")
     assert "@import" not in text and not re.search(r"url\((?!#)", text)
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 3
 
 
 def test_the_page_holds_the_numbers(finished):
@@ -83,6 +84,9 @@ def test_names_are_text(finished, tmp_path):
     data = {**results["data"], "summary": nasty}
     change(run, methods=methods, comparisons=comparisons, data=data, device={"kind": nasty})
     (run / "config.toml").write_text(f"# {nasty}")
+    table = pq.read_table(run / "per_client.parquet")
+    names = [nasty if name == "Local" else name for name in table["method"].to_pylist()]
+    pq.write_table(table.set_column(0, "method", [names]), run / "per_client.parquet")
     target = tmp_path / "page.html"
     for runs in ([run], [run, run]):
         write_report(runs, target)

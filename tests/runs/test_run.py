@@ -25,7 +25,7 @@ def test_the_directory_holds_everything(finished):
         "per_client.parquet",
         "events.jsonl",
         "report.html",
-        "figures/clients.png",
+        *(f"figures/{n}.{e}" for n in ("clients", "gains", "training") for e in ("png", "pdf")),
         "checkpoint/central.safetensors",
         "models/central/central.safetensors",
         "models/central/manifest.json",

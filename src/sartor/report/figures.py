@@ -1,15 +1,19 @@
-"""Figures of a run, by matplotlib: clients, not only means."""
+"""Figures by matplotlib, for the page and for papers: clients, not only means."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+
+from sartor.files import write_atomic
 
 INK = "#010203"
 """The colour of text and axes; on the page it becomes that of the surrounding text."""
@@ -26,43 +30,83 @@ STYLE: Any = {
     "ytick.color": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "grid.color": "#8888884d",
     "svg.fonttype": "none",
     "svg.hashsalt": "sartor",
+    "pdf.fonttype": 42,
     "legend.frameon": False,
 }
 
 Values = npt.NDArray[np.float64]
 
 
+@contextmanager
+def drawing(width: float = 6.4, height: float = 3.4) -> Iterator[tuple[Figure, Any]]:
+    """A new figure and its axes, in the style of all."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots()
+
+
+def look(number: int) -> tuple[str, str]:
+    """A colour and a kind of line; the first repeats only with another of the second."""
+    return COLOURS[number % len(COLOURS)], LINES[number // len(COLOURS) % len(LINES)]
+
+
+def legend(axes: Any, **where: Any) -> None:
+    """A legend whose names are taken as they are: a dollar in one is a dollar."""
+    for text in axes.legend(**where).get_texts():
+        text.set_parse_math(False)
+
+
 def clients_figure(values: Mapping[str, Values], metric: str) -> Figure:
     """The distribution over clients: for every value, the share of clients at or below it."""
-    with rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 3.4), layout="constrained")
-        axes = figure.subplots()
+    with drawing() as (figure, axes):
         for number, (method, of_clients) in enumerate(values.items()):
-            colour, line = _look(number)
-            ordered = np.sort(of_clients[np.isfinite(of_clients)])
-            share = np.arange(1, len(ordered) + 1) / max(len(ordered), 1)
-            axes.step(
-                ordered, share, where="post", color=colour, label=method, linewidth=1.8,
-                linestyle=line,
-            )  # fmt: skip
+            colour, _ = look(number)
+            ordered = _shares(axes, of_clients, method, number)
             if len(ordered):
                 axes.axvline(ordered.mean(), color=colour, linewidth=0.8, linestyle=":")
         axes.set_xlabel(f"test {metric} of a client (dotted: mean)")
         axes.set_ylabel("share of clients")
         axes.set_ylim(0, 1)
-        legend = axes.legend(loc="upper left" if metric == "accuracy" else "lower right")
-        for text in legend.get_texts():
-            text.set_parse_math(False)  # a dollar in a name is a dollar
+        legend(axes, loc="upper left" if metric == "accuracy" else "lower right")
         return figure
+
+
+def change_figure(
+    changes: Mapping[str, Values], against: str, what: str, size: tuple[float, float] = (6.4, 3.4)
+) -> Figure:
+    """Who gains and who is hurt: the share of clients whose change is at most so much."""
+    with drawing(*size) as (figure, axes):
+        axes.axvspan(-1e9, 0, color="#d6452a", alpha=0.10, linewidth=0)
+        axes.axvline(0, color=INK, linewidth=0.8)
+        ends = [0.0]
+        for number, (method, of_clients) in enumerate(changes.items(), start=1):
+            ordered = _shares(axes, of_clients, method, number)
+            ends += [*np.quantile(ordered, [0.002, 0.998])] if len(ordered) else []
+        margin = 0.05 * (max(ends) - min(ends)) or 0.01
+        axes.set_xlim(min(ends) - margin, max(ends) + margin)
+        axes.set_xlabel(f"gain in {what} over {against} (left of 0: hurt)")
+        axes.set_ylabel("share of clients")
+        axes.set_ylim(0, 1)
+        legend(axes, loc="upper left", fontsize=8)
+        return figure
+
+
+def _shares(axes: Any, values: Values, label: str, number: int) -> Values:
+    colour, line = look(number)
+    ordered = np.sort(values[np.isfinite(values)])
+    share = np.arange(1, len(ordered) + 1) / max(len(ordered), 1)
+    axes.step(
+        ordered, share, where="post", color=colour, label=label, linewidth=1.8, linestyle=line
+    )
+    return ordered
 
 
 def training_figure(loss: Sequence[float | None]) -> Figure:
     """The cohort's training loss in every round."""
-    with rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 2.6), layout="constrained")
-        axes = figure.subplots()
+    with drawing(6.4, 2.6) as (figure, axes):
         axes.plot(
             np.arange(1, len(loss) + 1), np.array(loss, float), color=COLOURS[1], linewidth=1.2
         )
@@ -76,18 +120,18 @@ def to_svg(figure: Figure) -> str:
     buffer = io.StringIO()
     with rc_context(STYLE):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    figure.set_layout_engine("none")  # what was laid out once need not be again
     text = buffer.getvalue()
     return text[text.index("<svg") :].replace(INK, "currentColor")
 
 
-def to_png(figure: Figure) -> bytes:
-    """The figure as PNG on white."""
-    buffer = io.BytesIO()
+def save_for_papers(figure: Figure, path: Path) -> None:
+    """The figure as PNG and as PDF, on white; ``path`` is the name without an ending."""
     with rc_context(STYLE):
-        figure.savefig(buffer, format="png", dpi=160, facecolor="white")
-    return buffer.getvalue()
-
-
-def _look(number: int) -> tuple[str, str]:
-    """A colour and a kind of line; the first repeats only with another of the second."""
-    return COLOURS[number % len(COLOURS)], LINES[number // len(COLOURS) % len(LINES)]
+        for kind, settings in (
+            ("png", {"dpi": 160}),
+            ("pdf", {"metadata": {"CreationDate": None}}),
+        ):
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, facecolor="white", **settings)
+            write_atomic(path.with_name(f"{path.name}.{kind}"), buffer.getvalue())

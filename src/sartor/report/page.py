@@ -1,186 +1,218 @@
-"""One self-contained page about runs, built from their directories alone."""
+"""The page itself: one self-contained HTML file, from sections that others write."""
 
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+from matplotlib.figure import Figure
 
-from sartor.errors import FileError
-from sartor.files import read_json, write_atomic
-from sartor.report.figures import clients_figure, to_png, to_svg, training_figure
+from sartor.report.figures import save_for_papers, to_svg
 
 CSS = """
-:root { color-scheme: light dark; --line: #8884; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; display: block; overflow-x: auto; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); }
-th, td { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-th:first-child, td:first-child { text-align: left; }
-figure { margin: 1.5rem 0; }
-svg { max-width: 100%; height: auto; }
-figcaption, .note { opacity: .75; font-size: .9em; }
+:root { color-scheme: light dark; --line: #8885; --soft: #8881; --accent: #2a78d6; }
+* { box-sizing: border-box; }
+body { font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; margin: 0 auto;
+  max-width: 62rem; padding: 1.5rem 1rem 4rem; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: .5rem 0 1rem; }
+h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; padding-top: .8rem;
+  border-top: 1px solid var(--line); }
+h3 { font-size: 1.05rem; margin: 1.8rem 0 .4rem; }
+p { max-width: 46rem; }
+.lead { font-size: 1.08rem; border-left: .25rem solid var(--accent); padding: .7rem 1rem;
+  background: var(--soft); border-radius: 0 .4rem .4rem 0; max-width: none; }
+.lead p { margin: .3rem 0; max-width: 52rem; }
+.wide { overflow-x: auto; margin: .6rem 0; padding-bottom: .2rem;
+  /* a shadow at the side where a table goes on */
+  background: linear-gradient(90deg, Canvas 2rem, #0000) 0 0 / 4rem 100% no-repeat local,
+    linear-gradient(-90deg, Canvas 2rem, #0000) 100% 0 / 4rem 100% no-repeat local,
+    linear-gradient(90deg, #8886, #0000) 0 0 / .8rem 100% no-repeat scroll,
+    linear-gradient(-90deg, #8886, #0000) 100% 0 / .8rem 100% no-repeat scroll; }
+table { border-collapse: collapse; font-size: .92rem; }
+caption { text-align: left; opacity: .75; padding-bottom: .3rem; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
+  white-space: nowrap; font-variant-numeric: tabular-nums; }
+th { font-weight: 600; }
+th:first-child, td:first-child, .text { text-align: left; }
+.text { white-space: normal; min-width: 11rem; }
+.left { text-align: left; }
+tbody tr:hover { background: var(--soft); }
+.best { font-weight: 700; }
+figure { margin: 1.2rem 0; }
+svg { max-width: 100%; height: auto; display: block; }
+.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr));
+  gap: .5rem 1.2rem; }
+.grid figure { margin: .4rem 0; }
+figcaption, .note { opacity: .75; font-size: .88rem; max-width: 46rem; }
+code, pre { font: .88em/1.45 ui-monospace, SFMono-Regular, Menlo, monospace; }
 pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); border-radius: .4rem; }
-@media print { body { margin: 0; max-width: none; } }
+details { margin: .6rem 0; }
+summary { cursor: pointer; }
+nav { font-size: .9rem; }
+nav a { color: inherit; margin-right: 1rem; display: inline-block; padding: .25rem 0; }
+@media print {
+  body { max-width: none; padding: 0; font-size: 10.5pt; }
+  nav { display: none; }
+  figure, tr { break-inside: avoid; }
+  h2, h3 { break-after: avoid; }
+  .wide { overflow: visible; }
+  table { font-size: 8.5pt; }
+  th, td { padding: .15rem .35rem; white-space: normal; }
+}
 """
 
 
-def write_report(runs: Sequence[Path], target: Path) -> None:
-    """Write the page about one run, or about several."""
-    runs = [Path(run).resolve() for run in runs]
-    sections = "".join(_section(run, several=len(runs) > 1) for run in runs)
-    title = "Sartor report" if len(runs) > 1 else f"Sartor report: {html.escape(runs[0].name)}"
-    page = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+class Section:
+    """A part of the page under a heading; everything put into it is escaped."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.parts: list[str] = []
+
+    def text(self, words: str, kind: str = "") -> None:
+        """A paragraph; ``kind`` may be "note"."""
+        self.parts.append(f"<p{_class(kind)}>{html.escape(words)}</p>")
+
+    def lead(self, sentences: Sequence[str]) -> None:
+        """What to remember."""
+        inside = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
+        self.parts.append(f'<div class="lead">{inside}</div>')
+
+    def heading(self, words: str) -> None:
+        """A heading inside the section."""
+        self.parts.append(f"<h3>{html.escape(words)}</h3>")
+
+    def table(
+        self,
+        head: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        caption: str = "",
+        *,
+        words: Sequence[int] = (),
+        left: Sequence[int] = (),
+        best: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """A table.
+
+        ``words`` are columns of running text, ``left`` of names, ``best`` are cells to stand out.
+        """
+
+        def cell(tag: str, text: str, row: int, column: int) -> str:
+            kinds = ["text"] * (column in words) + ["left"] * (column in left)
+            kinds += ["best"] * ((row, column) in best)
+            return f"<{tag}{_class(' '.join(kinds))}>{html.escape(text)}</{tag}>"
+
+        top = "".join(cell("th", text, -1, n) for n, text in enumerate(head))
+        body = "".join(
+            f"<tr>{''.join(cell('td', text, r, c) for c, text in enumerate(row))}</tr>"
+            for r, row in enumerate(rows)
+        )
+        named = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+        self.parts.append(
+            f'<div class="wide"><table>{named}<thead><tr>{top}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div>"
+        )
+
+    def figure(self, figure: Figure, caption: str, save: Path | None = None) -> None:
+        """A figure; where a path is given, it is saved there for papers as well."""
+        self.parts.append(_figure(figure, caption, save))
+
+    def figures(self, several: Sequence[tuple[Figure, str, Path]]) -> None:
+        """Figures beside each other where there is room."""
+        inside = "".join(_figure(*one) for one in several)
+        self.parts.append(f'<div class="grid">{inside}</div>')
+
+    def code(self, text: str) -> None:
+        """Text as it is."""
+        self.parts.append(f"<pre>{html.escape(text)}</pre>")
+
+    def folded(self, title: str, text: str, *, opened: bool = False) -> None:
+        """Text as it is, to open and to close."""
+        self.parts.append(
+            f"<details{' open' * opened}><summary>{html.escape(title)}</summary>"
+            f"<pre>{html.escape(text)}</pre></details>"
+        )
+
+    def html(self, number: int, bare: bool) -> str:
+        """The section as HTML; without its heading if it is bare."""
+        inside = "".join(self.parts)
+        title = "" if bare else f"<h2>{html.escape(self.title)}</h2>"
+        return f'<section id="part-{number}">{title}{inside}</section>'
+
+
+def document(title: str, sections: Sequence[Section]) -> str:
+    """The page. The first section has no heading but the page's own."""
+    links = "".join(
+        f'<a href="#part-{n}">{html.escape(section.title)}</a>'
+        for n, section in enumerate(sections)
+        if n
+    )
+    body = "".join(section.html(n, bare=n == 0) for n, section in enumerate(sections))
+    name = html.escape(title)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{CSS}</style></head><body><h1>{title}</h1>{sections}</body></html>\n"
-    )
-    write_atomic(target, page)
-
-
-def _section(run: Path, several: bool) -> str:
-    if not (run / "results.json").exists() and (run / "config.toml").exists():
-        raise FileError(f"the run in {run} is not finished; go on with it: sartor run ... --resume")
-    results = read_json(run / "results.json")
-    try:
-        table = pq.read_table(run / "per_client.parquet")
-    except (OSError, pa.ArrowException) as error:
-        raise FileError(
-            f"{run / 'per_client.parquet'} is missing or damaged ({error}); resume the run"
-        ) from error
-    try:
-        return _render(run, results, table, several)
-    except (AttributeError, KeyError, TypeError, IndexError) as error:
-        raise FileError(
-            f"{run / 'results.json'} is not the result of a run of this version ({error!r}); "
-            "run it again"
-        ) from error
-
-
-def _render(run: Path, results: dict[str, Any], table: pa.Table, several: bool) -> str:
-    metric, methods = results["metric"], results["methods"]
-    names = np.array(table["method"].to_pylist())
-    values = np.array(table[metric].to_pylist(), float)
-    clients = clients_figure({name: values[names == name] for name in methods}, metric)
-    write_atomic(run / "figures" / "clients.png", to_png(clients))
-    heading = f"<h2>{html.escape(run.name)}</h2>" if several else ""
-    parts = [
-        heading,
-        f"<p><strong>{html.escape(_headline(results))}</strong></p>",
-        f"<p class='note'>{html.escape(results['data']['summary'])}</p>",
-        _methods_table(methods, metric),
-        f"<figure>{to_svg(clients)}<figcaption>Every client counts once: the share of clients "
-        f"whose test {metric} is at most the value on the axis.</figcaption></figure>",
-        _comparisons(results["comparisons"], metric),
-        f"<figure>{to_svg(training_figure(results['training_loss']))}</figure>",
-        _provenance(run, results),
-    ]
-    return "".join(parts)
-
-
-def _headline(results: dict[str, Any]) -> str:
-    metric, methods = results["metric"], results["methods"]
-    means = {name: summary[metric]["mean"] for name, summary in methods.items()}
-    finite = {name: mean for name, mean in means.items() if mean is not None}
-    if not finite:
-        return f"No method has a finite mean test {metric} over clients."
-    better = max if metric == "accuracy" else min
-    best = better(finite, key=lambda name: finite[name])
-    low, high = methods[best][metric]["interval"]
-    # A tie is said to be one: the best mean alone says little.
-    ties = [
-        f"{({c['a'], c['b']} - {best}).pop()} (p = {c['p_value']:.2f})"
-        for c in results["comparisons"]
-        if best in (c["a"], c["b"]) and (c["p_value"] is None or c["p_value"] > 0.05)
-    ]
-    tied = f", not distinguishable from {', '.join(ties)}" if ties else ""
-    return (
-        f"{best} has the best mean test {metric} over clients: "
-        f"{_number(methods[best][metric]['mean'])} ({_number(low)} to {_number(high)}){tied}."
+        f"<style>{CSS}</style></head><body><h1>{name}</h1><nav>{links}</nav>{body}</body></html>\n"
     )
 
 
-def _methods_table(methods: dict[str, Any], metric: str) -> str:
-    head = [
-        "method", f"mean {metric}", "95% interval", "seen", "unseen", "median", "worst 10%",
-        "gained", "hurt", "gained*", "hurt*", "forgetting",
-    ]  # fmt: skip
-    rows = []
-    for name, summary in methods.items():
-        spread, change = summary[metric], summary.get(f"{metric}_change") or {}
-        groups = summary.get("groups") or {}
-        low, high = spread["interval"]
-        rows.append([
-            name,
-            _number(spread["mean"]),
-            f"{_number(low)} to {_number(high)}",
-            *(_number(_dig(groups, group, metric, "mean")) for group in ("seen", "unseen")),
-            _number(_dig(spread, "percentiles", "50")),
-            _number(spread["worst_decile"]),
-            *(_share(change.get(key)) for key in ("gained", "hurt")),
-            *(_share(change.get(f"{key}_beyond_chance")) for key in ("gained", "hurt")),
-            _number(_dig(summary, "forgetting", "mean")),
-        ])  # fmt: skip
-    note = (
-        "Gained and hurt: share of clients better or worse off than with the central model; with "
-        "*, only where the client's own test examples show it beyond chance (5% false discovery "
-        "rate). Forgetting: rise of the loss on everybody's data. Intervals: bootstrap of clients."
-    )
-    return _table(head, rows) + f"<p class='note'>{note}</p>"
+def number(value: float | None, sign: str = "", digits: int = 4) -> str:
+    """A number as it is shown."""
+    return "–" if value is None else f"{value:{sign}.{digits}f}"
 
 
-def _comparisons(comparisons: Sequence[dict[str, Any]], metric: str) -> str:
-    if not comparisons:
-        return ""
-    head = ["paired over clients", f"difference in {metric}", "95% interval", "p-value"]
-    rows = [
-        [
-            f"{c['a']} against {c['b']}",
-            _number(c["difference"], "+"),
-            f"{_number(c['interval'][0])} to {_number(c['interval'][1])}",
-            _number(c["p_value"]),
-        ]
-        for c in comparisons
-    ]
-    note = "Positive: the first is better. p-values by sign flips over clients."
-    table = _table(head, rows)
-    return f"<h3>Methods against each other</h3>{table}<p class='note'>{note}</p>"
+def interval(bounds: Sequence[float | None] | None, sign: str = "", digits: int = 4) -> str:
+    """An interval as it is shown."""
+    low, high = bounds or (None, None)
+    return f"{number(low, sign, digits)} to {number(high, sign, digits)}"
 
 
-def _provenance(run: Path, results: dict[str, Any]) -> str:
-    facts = {key: results[key] for key in ("seed", "versions", "device", "date", "wall_seconds")}
-    path = run / "config.toml"
-    config = path.read_text(encoding="utf-8") if path.exists() else ""
-    return (
-        "<h3>How to reproduce it</h3><p>Save the settings below as <code>config.toml</code> and "
-        "call <code>sartor run config.toml --out DIRECTORY</code>.</p>"
-        f"<pre>{html.escape(config)}</pre><pre>{html.escape(json.dumps(facts, indent=1))}</pre>"
-    )
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    top = "".join(f"<th>{html.escape(h)}</th>" for h in head)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _dig(tree: Any, *path: str) -> Any:
-    for key in path:
-        tree = tree.get(key) if isinstance(tree, dict) else None
-    return tree
-
-
-def _number(value: float | None, sign: str = "") -> str:
-    return "–" if value is None else f"{value:{sign}.4f}"
-
-
-def _share(value: float | None) -> str:
+def share(value: float | None) -> str:
+    """A share as it is shown."""
     return "–" if value is None else f"{value:.1%}"
+
+
+def p_value(value: float | None) -> str:
+    """A p-value as it is shown: the least ones have few digits to say."""
+    return "–" if value is None else f"{value:.4f}" if value >= 0.0001 else "< 0.0001"
+
+
+def amount(count: float) -> str:
+    """A count as it is shown."""
+    return f"{count:,.0f}"
+
+
+def traffic(count: float) -> str:
+    """Bytes as they are shown.
+
+    >>> [traffic(n) for n in (900, 20_000, 3e9)]
+    ['900 B', '20.0 kB', '3.0 GB']
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """A time as it is shown.
+
+    >>> duration(12.34), duration(200)
+    ('12.3 s', '3 min 20 s')
+    """
+    whole = round(seconds)
+    return f"{seconds:.1f} s" if seconds < 60 else f"{whole // 60} min {whole % 60} s"
+
+
+def _figure(figure: Figure, caption: str, save: Path | None = None) -> str:
+    words = html.escape(caption)
+    picture = to_svg(figure).replace("<svg ", f'<svg role="img" aria-label="{words}" ', 1)
+    if save is not None:
+        save_for_papers(figure, save)
+    return f"<figure>{picture}<figcaption>{words}</figcaption></figure>"
+
+
+def _class(kinds: str) -> str:
+    return f' class="{kinds}"' if kinds else ""

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import importlib.metadata
-import json
-import os
-import platform
 import shutil
 import time
 import tomllib
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from sartor.central.base import mean_loss
 from sartor.central.checkpoint import difference, saved_round
 from sartor.data import ClientData
-from sartor.engine import Chunk, check
+from sartor.engine import check
 from sartor.errors import CheckpointError, ConfigError, DataError, FileError
 from sartor.evaluation import Scores, compare
 from sartor.evaluation.statistics import Metric, jsonable
@@ -31,10 +22,8 @@ from sartor.files import is_unfinished, read_json, sweep, write_atomic, write_js
 from sartor.models import Model
 from sartor.report import write_report
 from sartor.runs.config import Config, parse_config, read_config
+from sartor.runs.record import Events, provenance, write_table
 from sartor.runs.toml import to_toml
-from sartor.version import __version__
-
-PACKAGES = ("jax", "jaxlib", "optax", "numpy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +82,14 @@ def run(
     # Only now is anything written: what is refused above leaves no directory behind.
     write_atomic(out / "config.toml", to_toml(config.to_table()))
     sweep(out)
-    events = Events(out / "events.jsonl", data.sizes("train"))
+    events, sizes = Events(out / "events.jsonl"), data.sizes("train")
     events.start(done if resume else None)
     if done < config.central.rounds:  # models made after fewer rounds are of no use any more
         shutil.rmtree(out / "models", ignore_errors=True)
     central = config.central.fit(
         model, data, seed=config.seed, engine=config.engine,
-        checkpoint=checkpoint, progress=progress, on_chunk=events.rounds,
+        checkpoint=checkpoint, progress=progress,
+        on_chunk=lambda chunk: events.rounds(chunk, sizes),
     )  # fmt: skip
     _make_room(out / "models", central.algorithm)
     central.save(out / "models" / "central")
@@ -121,60 +111,11 @@ def run(
         events.write("personalized", method=name, clients=len(personal))
     results = _results(config, data, central.loss, scores, seconds)
     results["cost"] = {method: cost.total() for method, cost in costs.items() if cost is not None}
-    _write_table(out / "per_client.parquet", scores)
+    write_table(out / "per_client.parquet", _clients(scores))
     write_json(out / "results.json", results)
     write_report([out], out / "report.html")
     events.write("finished", seconds=sum(seconds.values()))
     return Run(out, results, tuple(scores))
-
-
-class Events:
-    """The log of a run: one JSON object a line."""
-
-    def __init__(self, path: Path, sizes: npt.NDArray[np.int64]) -> None:
-        self.path, self.sizes = path, sizes
-
-    def start(self, done: int | None) -> None:
-        """Begin; or go on after ``done`` rounds, and forget what the log says about later ones."""
-        kept = [] if done is None else [line for line in self._lines() if _round(line) <= done]
-        write_atomic(self.path, "".join(json.dumps(line) + "\n" for line in kept))
-        self.write("started" if done is None else "resumed")
-
-    def _lines(self) -> list[dict[str, Any]]:
-        """The lines so far, up to one that a kill has torn."""
-        lines: list[dict[str, Any]] = []
-        if self.path.exists():
-            for text in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
-                try:
-                    lines.append(dict(json.loads(text)))
-                except (TypeError, ValueError):
-                    break
-        return lines
-
-    def rounds(self, chunk: Chunk) -> None:
-        """A line for every round of a chunk."""
-        loss = mean_loss(chunk, self.sizes)
-        seconds = chunk.seconds / (chunk.stop - chunk.start)
-        for place, value in enumerate(loss):
-            self.write(
-                "round", round=chunk.start + place + 1, loss=float(value), seconds=round(seconds, 6)
-            )
-
-    def write(self, event: str, **fields: Any) -> None:
-        """Append a line."""
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        line = json.dumps(jsonable({"event": event, "time": now, **fields}))
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
-        except OSError as error:
-            raise FileError(
-                f"cannot write {self.path}: {error.strerror or error}; free some space, then resume"
-            ) from error
-
-
-def _round(line: dict[str, Any]) -> int:
-    return int(line["round"]) if line.get("event") == "round" else 0
 
 
 def _look(config: Config, out: Path, checkpoint: Path, resume: bool) -> int:
@@ -251,6 +192,7 @@ def _results(
         "seed": config.seed,
         "data": {"fingerprint": data.fingerprint, "summary": repr(data)},
         "methods": {s.method: s.summary(seed=config.seed).to_dict() for s in scores},
+        "chosen": {s.method: found for s in scores if (found := _chosen(s))},
         "metric": metric,
         "comparisons": [compare(a, b, metric=metric, seed=config.seed).to_dict() for a, b in pairs],
         "training_loss": [round(float(v), 6) for v in np.asarray(loss)],
@@ -260,37 +202,20 @@ def _results(
     return dict(jsonable(results))
 
 
-def provenance() -> dict[str, Any]:
-    """Versions, device and date: what a number needs to be believed."""
-    device = jax.devices()[0]
-    return {
-        "versions": {"sartor": __version__, "python": platform.python_version(), **_versions()},
-        "device": {
-            "platform": device.platform,
-            "kind": device.device_kind,
-            "count": jax.device_count(),
-            "cores": os.cpu_count(),
-        },
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
-
-
-def _versions() -> dict[str, str]:
+def _chosen(scores: Scores) -> dict[str, dict[str, int]]:
+    """How many clients have each λ and each cluster, where there are any."""
     found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
+    for name in ("lambda", "cluster"):
+        if name in scores.extra:
+            values, counts = np.unique(scores.extra[name], return_counts=True)
+            found[name] = {f"{v:g}": int(n) for v, n in zip(values, counts, strict=True)}
     return found
 
 
-def _write_table(path: Path, scores: list[Scores]) -> None:
+def _clients(scores: list[Scores]) -> pa.Table:
+    """One row for each method and client."""
     tables = [
         s.table().add_column(0, "method", pa.array([s.method] * len(s), pa.string()))
         for s in scores
     ]
-    whole = pa.concat_tables(tables, promote_options="default")
-    sink = pa.BufferOutputStream()
-    pq.write_table(whole, sink)
-    write_atomic(path, sink.getvalue().to_pybytes())
+    return pa.concat_tables(tables, promote_options="default")

@@ -1,0 +1,135 @@
+"""The whole experiment: every cell on all cores, kept as soon as it is done; then the results."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import tomllib
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from sartor.errors import CheckpointError, FileError, InterruptedRun
+from sartor.experiments.synthetic.cells import Cell, Place, run_task, tasks
+from sartor.experiments.synthetic.population import Settings
+from sartor.experiments.synthetic.results import client_table, summarise
+from sartor.files import is_unfinished, sweep, write_atomic, write_json
+from sartor.interrupts import Interrupts
+from sartor.progress import Bar
+from sartor.report import write_report
+from sartor.runs.record import Events, provenance, write_table
+from sartor.runs.toml import to_toml
+
+
+def reproduce(
+    settings: Settings, out: str | Path, *, resume: bool = False, progress: bool | None = None
+) -> dict[str, Any]:
+    """Run the synthetic experiment and write its report.
+
+    Args:
+        settings: its size.
+        out: the directory; it will hold ``results.json``, ``per_client.parquet``, ``report.html``,
+            ``figures/``, ``events.jsonl`` and in ``checkpoint/`` every finished cell.
+        resume: go on with the experiment in that directory; without it, ``out`` must be new.
+        progress: whether to show a progress bar; on a terminal only, if not given.
+
+    Returns:
+        What is in ``results.json``.
+    """
+    out = Path(out)
+    _look(settings, out, resume)
+    began = time.perf_counter()
+    write_atomic(out / "config.toml", to_toml({"synthetic": settings.to_table()}))
+    sweep(out)
+    events = Events(out / "events.jsonl")
+    before = events.elapsed() if resume else 0.0
+    events.start(0 if resume else None)
+    cells = _run(settings, out / "checkpoint", events, progress)
+    results = {
+        **summarise(settings, cells),
+        **provenance(),
+        "wall_seconds": {
+            "total": round(before + time.perf_counter() - began, 1),
+            "cells": {f"{p.samples} {p.method}": c.seconds for p, c in sorted(cells.items())},
+        },
+    }
+    write_table(out / "per_client.parquet", client_table(cells))
+    write_json(out / "results.json", results)
+    write_report([out], out / "report.html")
+    events.write("finished", seconds=results["wall_seconds"]["total"])
+    return results
+
+
+def _look(settings: Settings, out: Path, resume: bool) -> None:
+    """Whether the experiment can go on in a directory, without changing it."""
+    path = out / "config.toml"
+    if resume and path.exists():
+        before, now = _read(path), settings.to_table()
+        if before != now:
+            key = next(key for key in {**now, **before} if before.get(key) != now.get(key))
+            raise CheckpointError(
+                f"{path} has {key} = {before.get(key)}, not {now.get(key)}; give the same "
+                "settings, or choose another --out"
+            )
+    elif out.is_file():
+        raise FileError(f"{out} is a file; --out names a directory")
+    elif out.exists() and not (out.is_dir() and all(map(is_unfinished, out.iterdir()))):
+        what = "holds no experiment to resume, but other files" if resume else "is not empty"
+        remedy = "" if resume else "go on with its experiment by --resume, or "
+        raise FileError(f"{out} {what}; {remedy}choose another --out")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(tomllib.loads(path.read_text(encoding="utf-8"))["synthetic"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise FileError(f"{path} is not of this experiment; choose another --out") from error
+
+
+def _run(
+    settings: Settings, directory: Path, events: Events, progress: bool | None
+) -> dict[Place, Cell]:
+    """All cells; of as many sizes at a time as there are cores, since one leaves cores idle."""
+    todo = tasks(settings)
+    cells: dict[Place, Cell] = {}
+    total = sum(map(len, todo))
+    stopping = threading.Event()
+
+    def work(places: Sequence[Place]) -> None:
+        for place, cell, new in run_task(settings, places, directory, stopping):
+            cells[place] = cell
+            if new:
+                loss, seconds = float(cell.test.mean()), cell.seconds
+                events.write(
+                    "cell", samples=place.samples, method=place.method, loss=loss, seconds=seconds
+                )
+
+    with (
+        warnings.catch_warnings(),
+        ThreadPoolExecutor(min(len(todo), os.cpu_count() or 1)) as pool,
+        Bar("synthetic", total, progress) as bar,
+        Interrupts() as interrupts,
+    ):
+        # Clusters without clients are to be expected of a grid's ends; their shares are reported.
+        warnings.filterwarnings("ignore", message="HypCluster")
+        waiting = {pool.submit(work, places) for places in todo}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+                latest = next(reversed(cells), None)
+                note = f"{latest.method}, {latest.samples} samples" if latest else "compiling"
+                bar.update(len(cells), note)
+                for future in done:
+                    future.result()
+                if interrupts.requested and waiting:
+                    raise InterruptedRun(f"stopped with {len(cells)} of {total} cells done")
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            raise
+        finally:
+            stopping.set()
+    return cells

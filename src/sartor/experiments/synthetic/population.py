@@ -1,0 +1,201 @@
+"""The size of the experiment, its clients and their samples, and what no method can beat."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import xlogy
+
+from sartor.data import ClientData, synthetic, synthetic_distributions
+from sartor.data.synthetic import Layout
+from sartor.errors import ConfigError
+from sartor.models import Model, categorical
+
+Floats = npt.NDArray[np.float64]
+
+CLIENTS, SYMBOLS = 100, 50
+"""The paper's p and d."""
+
+MOST = 1000
+"""The most samples that a client can have to train on."""
+
+TEST = 100
+"""Test samples of a client that has the most; with fewer it has more, so that all shapes agree."""
+
+TABLE_SAMPLES = 100
+"""Samples per client m_k of Table 1."""
+
+SMOOTHING = 0.1
+"""What the paper's weight 0.9 of the label leaves for all symbols."""
+
+TUNING = 2
+"""On how many populations step sizes are chosen; others than those that are reported."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The size of the experiment.
+
+    Attributes:
+        samples: the numbers of samples per client m_k of Figure 1.
+        seeds: how many populations are drawn, trained on and averaged over.
+        layout: how the clients' own symbols are placed; see ``sartor.data.synthetic``.
+        loss: the training loss, plain or with the paper's label smoothing; tests are always plain.
+        seed: of all randomness.
+        quick: choose from a coarser grid, and leave out the personal methods on clusters.
+    """
+
+    samples: tuple[int, ...] = (5, 10, 20, 50, 100, 200, 500, 1000)
+    seeds: int = 20
+    layout: Layout = "literal"
+    loss: Literal["plain", "smoothed"] = "plain"
+    seed: int = 0
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.samples or len(set(self.samples)) < len(self.samples):
+            raise ConfigError(f"samples={self.samples}: different numbers are needed, at least one")
+        for samples in self.samples:
+            if not 3 <= samples <= MOST:
+                raise ConfigError(
+                    f"samples={samples}: a client needs at least 3, to train, to choose and to "
+                    f"tune by, and has at most {MOST}"
+                )
+        if self.seeds < 2:
+            raise ConfigError(f"seeds={self.seeds}: intervals need at least 2")
+        if self.layout not in ("literal", "shifted"):
+            raise ConfigError(f"layout={self.layout!r}: choose 'literal' or 'shifted'")
+        if self.loss not in ("plain", "smoothed"):
+            raise ConfigError(f"loss={self.loss!r}: choose 'plain' or 'smoothed'")
+
+    @classmethod
+    def small(cls, **changes: Any) -> Settings:
+        """What ``--quick`` runs."""
+        return cls(**{"samples": (5, 20, 100), "seeds": 6, "quick": True, **changes})
+
+    @property
+    def truth(self) -> Floats:
+        """The clients' true distributions D_k: [clients, symbols]."""
+        return synthetic_distributions(CLIENTS, SYMBOLS, self.layout)
+
+    @property
+    def smoothing(self) -> float:
+        """How much of a training label is spread over all symbols."""
+        return SMOOTHING if self.loss == "smoothed" else 0.0
+
+    def model(self, smoothing: float | None = None) -> Model:
+        """The hypothesis class: all distributions over the symbols."""
+        return categorical(SYMBOLS, smoothing=self.smoothing if smoothing is None else smoothing)
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values, as they are written to files."""
+        return {**dataclasses.asdict(self), "samples": list(self.samples)}
+
+
+class Population(NamedTuple):
+    """The samples of one draw of all clients.
+
+    Attributes:
+        seed: of everything that is trained on it.
+        whole: every client with all of its samples to train on.
+        held: the same with a fifth of them held out, to choose λ by.
+        tests: how many samples of a client's test part are looked at.
+    """
+
+    seed: int
+    whole: ClientData
+    held: ClientData
+    tests: int
+
+
+def draw(settings: Settings, number: int, samples: int, *, tuning: bool = False) -> Population:
+    """Draw a population.
+
+    Whatever its number of samples, a client's rows are the same: those it trains on, those that it
+    is tested on, and in the end every symbol once, to compute expectations by. To choose step
+    sizes by, a fifth of the samples is taken for the test.
+    """
+    seed = settings.seed * 100_003 + number
+    drawn = synthetic(CLIENTS, SYMBOLS, MOST + TEST, settings.layout, seed)
+    every = np.broadcast_to(np.arange(SYMBOLS), (CLIENTS, SYMBOLS))
+    y = np.concatenate([drawn.columns["y"].reshape(CLIENTS, -1), every], axis=1)
+    first = y.shape[1] * np.arange(CLIENTS)[:, None]
+    tests = _fifth(samples) if tuning else MOST + TEST - samples
+    train = samples - tests if tuning else samples
+
+    def parts(validation: int) -> ClientData:
+        bounds = first + np.array([0, train - validation, train, y.shape[1]])
+        columns, rows = {"y": y.reshape(-1)}, np.arange(y.size)
+        return dataclasses.replace(drawn, columns=columns, rows=rows, bounds=bounds)
+
+    return Population(seed, parts(0), parts(_fifth(train)), tests)
+
+
+def smoothed(truth: Floats) -> Floats:
+    """Distributions of labels that are smoothed as the paper does."""
+    return (1 - SMOOTHING) * truth + SMOOTHING / truth.shape[1]
+
+
+def _fifth(samples: int) -> int:
+    return max(1, round(samples / 5))
+
+
+def bayes_limit(truth: Floats) -> float:
+    """The mean entropy of the clients' distributions: what a client's own best model costs it.
+
+    >>> round(bayes_limit(Settings().truth), 3)
+    1.929
+    """
+    return float(-xlogy(truth, truth).sum(axis=1).mean())
+
+
+def population_limit(truth: Floats, q: int, starts: int = 40, seed: int = 0) -> float:
+    """The least mean loss found of q distributions of which every client takes the best.
+
+    The best distribution of a cluster is its clients' mean, so this is a search over partitions:
+    alternately take means and the best of them, then move single clients while that helps.
+
+    >>> round(population_limit(Settings().truth, 4), 3)
+    2.469
+    """
+    if not 1 <= q <= len(truth):
+        raise ConfigError(f"q={q}: there can be 1 to {len(truth)} clusters of so many clients")
+    if not (truth > 0).all():
+        raise ConfigError("population_limit needs distributions in which every symbol is possible")
+    random = np.random.default_rng(seed)
+    begin = np.arange(len(truth)) % q
+    return min(_search(truth, random.permutation(begin), q) for _ in range(starts))
+
+
+def _search(truth: Floats, cluster: npt.NDArray[np.int64], q: int) -> float:
+    while True:
+        means = np.stack([truth[cluster == c].mean(axis=0) for c in range(q)])
+        best = -(truth @ np.log(means).T)
+        after = best.argmin(axis=1)
+        if len(set(after.tolist())) < q or (after == cluster).all():
+            break
+        cluster = after
+    everyone = np.arange(len(truth))
+    while True:
+        sums = np.stack([truth[cluster == c].sum(axis=0) for c in range(q)])
+        sizes = np.bincount(cluster, minlength=q).astype(np.float64)
+        now = _entropy(sums, sizes)  # [q] of whole clusters
+        joined = _entropy(sums + truth[:, None], sizes + 1) - now  # [clients, q]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left = _entropy(sums[cluster] - truth, sizes[cluster] - 1) - now[cluster]
+        change = joined + left[:, None]
+        change[everyone, cluster] = 0.0
+        change[sizes[cluster] == 1] = 0.0  # no cluster is left empty
+        client, to = np.unravel_index(change.argmin(), change.shape)
+        if change[client, to] > -1e-9:
+            return float(now.sum() / len(truth))
+        cluster = cluster.copy()
+        cluster[client] = to
+
+
+def _entropy(sums: Floats, sizes: Floats) -> Floats:
+    """Clients of a cluster times the entropy of their mean."""
+    return np.asarray(xlogy(sizes, sizes) - xlogy(sums, sums).sum(axis=-1))

@@ -1,0 +1,118 @@
+"""What a run leaves behind beside its models: a log, where its numbers come from, tables."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sartor.central.base import mean_loss
+from sartor.engine import Chunk
+from sartor.errors import FileError
+from sartor.evaluation.statistics import jsonable
+from sartor.files import write_atomic
+from sartor.version import __version__
+
+PACKAGES = ("jax", "jaxlib", "optax", "numpy")
+
+
+class Events:
+    """The log of a run: one JSON object a line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def start(self, done: int | None) -> None:
+        """Begin; or go on after ``done`` rounds, and forget what the log says about later ones."""
+        kept = [] if done is None else [line for line in self._lines() if _round(line) <= done]
+        write_atomic(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        self.write("started" if done is None else "resumed")
+
+    def elapsed(self) -> float:
+        """How many seconds the processes so far have worked, up to their last line."""
+        total, begin, last = 0.0, None, None
+        for line in self._lines():
+            now = datetime.datetime.fromisoformat(line["time"])
+            if line["event"] in ("started", "resumed"):
+                total += (last - begin).total_seconds() if begin and last else 0.0
+                begin = now
+            last = now
+        return total + ((last - begin).total_seconds() if begin and last else 0.0)
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """The lines so far, up to one that a kill has torn."""
+        lines: list[dict[str, Any]] = []
+        if self.path.exists():
+            for text in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
+                try:
+                    lines.append(dict(json.loads(text)))
+                except (TypeError, ValueError):
+                    break
+        return lines
+
+    def rounds(self, chunk: Chunk, sizes: npt.NDArray[np.int64]) -> None:
+        """A line for every round of a chunk, of clients with so many examples."""
+        loss = mean_loss(chunk, sizes)
+        seconds = chunk.seconds / (chunk.stop - chunk.start)
+        for place, value in enumerate(loss):
+            self.write(
+                "round", round=chunk.start + place + 1, loss=float(value), seconds=round(seconds, 6)
+            )
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Append a line."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        line = json.dumps(jsonable({"event": event, "time": now, **fields}))
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        except OSError as error:
+            raise FileError(
+                f"cannot write {self.path}: {error.strerror or error}; free some space, then resume"
+            ) from error
+
+
+def _round(line: dict[str, Any]) -> int:
+    return int(line["round"]) if line.get("event") == "round" else 0
+
+
+def provenance() -> dict[str, Any]:
+    """Versions, device and date: what a number needs to be believed."""
+    device = jax.devices()[0]
+    return {
+        "versions": {"sartor": __version__, "python": platform.python_version(), **_versions()},
+        "device": {
+            "platform": device.platform,
+            "kind": device.device_kind,
+            "count": jax.device_count(),
+            "cores": os.cpu_count(),
+        },
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a table as Parquet, whole or not at all."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    write_atomic(path, sink.getvalue().to_pybytes())
