@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -29,6 +30,7 @@ from sartor.experiments.synthetic.population import (
     draw,
     smoothed,
 )
+from sartor.experiments.synthetic.results import _facts
 
 SMALL = Settings.small(samples=(5,), seeds=2)
 
@@ -182,6 +184,13 @@ def test_cells_of_other_code_and_damaged_ones_are_refused(tmp_path, monkeypatch)
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(FileError, match="is damaged; remove it, and it is made again"):
         Cell.load(path)
+
+
+def test_shares_of_clusters_that_nobody_took():
+    """In one population the last cluster is empty, in the other it is not."""
+    cluster = np.array([[0.0, 0, 1, 2], [0, 1, 1, 1]])
+    found = _facts(dataclasses.replace(cell(2.0, seeds=2), cluster=cluster))
+    assert found["cluster_shares"] == [0.625, 0.25, 0.125]
 
 
 def table(**changed):

@@ -411,7 +411,7 @@ def _tuning(results: Mapping[str, Any]) -> Section:
         ", ".join(f"{v:g}" for v in sorted({t[n] for r in results["figure1"] for t in r["tried"]}))
         for n in (0, 1)
     )
-    quick = " (which only Local and Finetune choose in the quick version)"
+    quick = " (in the quick version Local and Finetune have it instead of the least step size)"
     section.text(
         f"Each method tries {len(next(iter(methods.values()))['tried'])} points for every number "
         f"of samples: step sizes {rates} and label smoothing {smoothings}"

@@ -110,7 +110,9 @@ def _facts(cell: Cell) -> dict[str, Any]:
         shares = (counts / cell.lambda_.size).tolist()
         found["lambda"] = {f"{v:g}": share for v, share in zip(values, shares, strict=True)}
     if cell.cluster is not None and cell.cluster.max() > 0:
-        shares = np.stack([np.bincount(row.astype(int)) / row.size for row in cell.cluster])
+        clusters = cell.cluster.astype(int)
+        members = np.stack([np.bincount(row, minlength=clusters.max() + 1) for row in clusters])
+        shares = members / clusters.shape[1]
         # Which cluster is called the first is chance: the largest of every seed, and so on.
         found["cluster_shares"] = (-np.sort(-shares, axis=1)).mean(axis=0).tolist()
     return found
