@@ -69,6 +69,11 @@ def sweep(directory: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def is_free(path: Path) -> bool:
+    """Whether a directory can be made there: nothing is, or nothing but what a kill has left."""
+    return not path.exists() or (path.is_dir() and all(map(is_unfinished, path.iterdir())))
+
+
 def is_unfinished(path: Path) -> bool:
     """Whether a name is that of something being written, or left by a kill."""
     return UNFINISHED.fullmatch(path.name) is not None

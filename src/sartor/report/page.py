@@ -134,7 +134,7 @@ class Section:
             f"<pre>{html.escape(text)}</pre></details>"
         )
 
-    def html(self, number: int, bare: bool) -> str:
+    def render(self, number: int, bare: bool) -> str:
         """The section as HTML; without its heading if it is bare."""
         inside = "".join(self.parts)
         title = "" if bare else f"<h2>{html.escape(self.title)}</h2>"
@@ -148,7 +148,7 @@ def document(title: str, sections: Sequence[Section]) -> str:
         for n, section in enumerate(sections)
         if n
     )
-    body = "".join(section.html(n, bare=n == 0) for n, section in enumerate(sections))
+    body = "".join(section.render(n, bare=n == 0) for n, section in enumerate(sections))
     name = html.escape(title)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'

@@ -33,7 +33,10 @@ def run_sections(record: Record) -> list[Section]:
         _clients(record, values, metric),
         *_choices(results.get("chosen", {})),
         _comparisons(results["comparisons"], metric),
-        cost_section(results.get("cost", {})),
+        cost_section(
+            results.get("cost", {}),
+            "A personal method's own cost comes on top of its central model's.",
+        ),
         _training(record),
         provenance(record, "sartor run config.toml --out DIRECTORY"),
     ]
@@ -217,7 +220,7 @@ def _comparisons(comparisons: Sequence[Mapping[str, Any]], metric: str) -> Secti
     return section
 
 
-def cost_section(costs: Mapping[str, Mapping[str, float]]) -> Section:
+def cost_section(costs: Mapping[str, Mapping[str, float]], note: str) -> Section:
     """The cost ledger: what each method asked of all clients together."""
     section = Section("Cost")
     known = ("down", "up", "examples", "steps")
@@ -235,7 +238,7 @@ def cost_section(costs: Mapping[str, Mapping[str, float]]) -> Section:
     section.table([*head, *(key.replace("_", " ") for key in left)], rows, "All clients together")
     section.text(
         "Received and sent by the clients; examples in gradients and in losses, as often as they "
-        "were touched. A personal method's own cost comes on top of its central model's.",
+        f"were touched. {note}",
         "note",
     )
     return section
@@ -263,8 +266,8 @@ def provenance(record: Record, command: str) -> Section:
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + "."
     )
-    if record.config:
-        section.text("With the settings below saved as config.toml:" if "toml" in command else "")
+    if "config.toml" in command:
+        section.text("With the settings below saved as config.toml:")
     section.code(command)
     if record.config:
         section.folded("Settings", record.config, opened=True)  # closed, it would not be printed

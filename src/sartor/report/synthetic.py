@@ -426,14 +426,10 @@ def _tuning(results: Mapping[str, Any]) -> Section:
 def _cost(results: Mapping[str, Any]) -> Section:
     sizes = _by_samples(results)
     samples = min(sizes, key=lambda m: abs(m - results["settings"]["table_samples"]))
-    section = cost_section({name: row["cost"] for name, row in sizes[samples].items()})
-    section.parts.pop()  # here the central model's cost is included
-    section.text(
-        f"With {samples} samples per client, the training of the central model included; what "
-        "left the clients beside models, in the last columns.",
-        "note",
+    return cost_section(
+        {name: row["cost"] for name, row in sizes[samples].items()},
+        f"With {samples} samples per client; the training of the central model is included.",
     )
-    return section
 
 
 def _method(results: Mapping[str, Any]) -> Section:

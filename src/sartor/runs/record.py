@@ -90,7 +90,7 @@ def provenance() -> dict[str, Any]:
     """Versions, device and date: what a number needs to be believed."""
     device = jax.devices()[0]
     return {
-        "versions": {"sartor": __version__, "python": platform.python_version(), **_versions()},
+        "versions": {"python": platform.python_version(), **versions()},
         "device": {
             "platform": device.platform,
             "kind": device.device_kind,
@@ -101,8 +101,9 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str]:
-    found = {}
+def versions() -> dict[str, str]:
+    """Of Sartor and of what its numbers depend on."""
+    found = {"sartor": __version__}
     for package in PACKAGES:
         try:
             found[package] = importlib.metadata.version(package)

@@ -18,7 +18,7 @@ from sartor.engine import check
 from sartor.errors import CheckpointError, ConfigError, DataError, FileError
 from sartor.evaluation import Scores, compare
 from sartor.evaluation.statistics import Metric, jsonable
-from sartor.files import is_unfinished, read_json, sweep, write_atomic, write_json
+from sartor.files import is_free, read_json, sweep, write_atomic, write_json
 from sartor.models import Model
 from sartor.report import write_report
 from sartor.runs.config import Config, parse_config, read_config
@@ -122,7 +122,7 @@ def _look(config: Config, out: Path, checkpoint: Path, resume: bool) -> int:
     """Whether a run can go on in a directory, without changing it; and after how many rounds."""
     path = out / "config.toml"
     if not (resume and path.exists()):
-        if out.exists() and not (out.is_dir() and all(map(is_unfinished, out.iterdir()))):
+        if not is_free(out):
             if resume:
                 raise FileError(
                     f"{out} holds no run to resume, but other files; choose another --out"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import json
 import re
 import threading
@@ -41,7 +40,7 @@ from sartor.experiments.synthetic.population import (
     draw,
 )
 from sartor.files import load_arrays, read_metadata, save_tree
-from sartor.version import __version__
+from sartor.runs.record import versions
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -119,8 +118,7 @@ class Cell:
 @made_once(maxsize=1)
 def recipe() -> str:
     """What cells depend on beside the settings: the constants, and the versions."""
-    versions = [importlib.metadata.version(p) for p in ("jax", "jaxlib", "numpy", "optax")]
-    parts = [__version__, versions, CONSTANTS, TUNING, CLIENTS, SYMBOLS, MOST, TEST]
+    parts = [versions(), CONSTANTS, TUNING, CLIENTS, SYMBOLS, MOST, TEST]
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 

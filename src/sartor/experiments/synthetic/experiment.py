@@ -16,7 +16,7 @@ from sartor.errors import CheckpointError, FileError, InterruptedRun
 from sartor.experiments.synthetic.cells import Cell, Place, run_task, tasks
 from sartor.experiments.synthetic.population import Settings
 from sartor.experiments.synthetic.results import client_table, summarise
-from sartor.files import is_unfinished, sweep, write_atomic, write_json
+from sartor.files import is_free, sweep, write_atomic, write_json
 from sartor.interrupts import Interrupts
 from sartor.progress import Bar
 from sartor.report import write_report
@@ -76,7 +76,7 @@ def _look(settings: Settings, out: Path, resume: bool) -> None:
             )
     elif out.is_file():
         raise FileError(f"{out} is a file; --out names a directory")
-    elif out.exists() and not (out.is_dir() and all(map(is_unfinished, out.iterdir()))):
+    elif not is_free(out):
         what = "holds no experiment to resume, but other files" if resume else "is not empty"
         remedy = "" if resume else "go on with its experiment by --resume, or "
         raise FileError(f"{out} {what}; {remedy}choose another --out")
