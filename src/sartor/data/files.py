@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sartor.data.dataset import ClientData
 from sartor.data.hdf5 import hdf5_bytes, is_hdf5, read_hdf5
+from sartor.data.leaf import is_leaf, leaf_bytes, read_leaf
 from sartor.data.sqlite import is_sqlite, read_sqlite, sqlite_bytes
 from sartor.data.store import is_store, open_store
 from sartor.data.tables import is_parquet, read_table, table_bytes
@@ -18,7 +19,8 @@ from sartor.errors import ConfigError, FileError
 _UNDERSTOOD = (
     "understood are: a directory written by data.save(), an HDF5 file of TensorFlow Federated or a "
     "directory with *_train.h5 and *_test.h5, SQLite of TensorFlow Federated or FedJAX (a file, or "
-    "a directory with *_train.sqlite and *_test.sqlite), a .csv file, a Parquet file"
+    "a directory with *_train.sqlite and *_test.sqlite), LEAF's .json shards (a file, a directory, "
+    "or one with train/ and test/), a .csv file, a Parquet file"
 )
 
 _log = logging.getLogger(__name__)
@@ -72,7 +74,10 @@ def open(
         return open_store(path)
 
     limit = _half_of_memory() if memory_limit is None else memory_limit
-    size = {"table": table_bytes, "hdf5": hdf5_bytes, "sqlite": sqlite_bytes}[kind](path)
+    sizes = {
+        "table": table_bytes, "hdf5": hdf5_bytes, "sqlite": sqlite_bytes, "leaf": leaf_bytes
+    }  # fmt: skip
+    size = sizes[kind](path)
     store = None
     if size > limit:
         store = _cached(path, cache, repr(roles))
@@ -83,6 +88,8 @@ def open(
         return read_hdf5(path, store)
     if kind == "sqlite":
         return read_sqlite(path, store)
+    if kind == "leaf":
+        return read_leaf(path, store)
     return read_table(
         path,
         client=str(client),
@@ -103,10 +110,14 @@ def _recognise(path: Path) -> str:
                 return "hdf5"
             if any(path.glob("*.sqlite")):
                 return "sqlite"
+            if is_leaf(path):
+                return "leaf"
         elif is_hdf5(path):
             return "hdf5"
         elif is_sqlite(path):
             return "sqlite"
+        elif is_leaf(path):
+            return "leaf"
         elif is_parquet(path) or path.suffix.lower() == ".csv":
             return "table"
     except FileNotFoundError:
@@ -123,7 +134,7 @@ def _half_of_memory() -> int:
 def _cached(path: Path, cache: str | os.PathLike[str] | None, arguments: str) -> Path:
     """A name that changes with the file's place, time and size and with the arguments."""
     path = path.resolve()
-    files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+    files = sorted(file for file in path.rglob("*") if file.is_file()) or [path]
     facts = [(str(f), f.stat().st_mtime_ns, f.stat().st_size) for f in files]
     key = hashlib.blake2b(f"{facts}{arguments}".encode(), digest_size=8).hexdigest()
     root = Path("~/.cache/sartor" if cache is None else cache).expanduser()
