@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sartor.data.dataset import ClientData
+from sartor.data.femnist import femnist_bytes, is_femnist, read_femnist
 from sartor.data.hdf5 import hdf5_bytes, is_hdf5, read_hdf5
 from sartor.data.leaf import is_leaf, leaf_bytes, read_leaf
 from sartor.data.sqlite import is_sqlite, read_sqlite, sqlite_bytes
@@ -20,7 +21,7 @@ _UNDERSTOOD = (
     "understood are: a directory written by data.save(), an HDF5 file of TensorFlow Federated or a "
     "directory with *_train.h5 and *_test.h5, SQLite of TensorFlow Federated or FedJAX (a file, or "
     "a directory with *_train.sqlite and *_test.sqlite), LEAF's .json shards (a file, a directory, "
-    "or one with train/ and test/), a .csv file, a Parquet file"
+    "or one with train/ and test/), a .csv file, a Parquet file, Parquet of flwrlabs/femnist"
 )
 
 _log = logging.getLogger(__name__)
@@ -75,7 +76,8 @@ def open(
 
     limit = _half_of_memory() if memory_limit is None else memory_limit
     sizes = {
-        "table": table_bytes, "hdf5": hdf5_bytes, "sqlite": sqlite_bytes, "leaf": leaf_bytes
+        "table": table_bytes, "hdf5": hdf5_bytes, "sqlite": sqlite_bytes, "leaf": leaf_bytes,
+        "femnist": femnist_bytes,
     }  # fmt: skip
     size = sizes[kind](path)
     store = None
@@ -84,12 +86,11 @@ def open(
         if is_store(store):
             return open_store(store)
         _log.info("%s: about %d MB, mapped from %s", path, size >> 20, store)
-    if kind == "hdf5":
-        return read_hdf5(path, store)
-    if kind == "sqlite":
-        return read_sqlite(path, store)
-    if kind == "leaf":
-        return read_leaf(path, store)
+    readers: dict[str, Callable[[Path, Path | None], ClientData]] = {
+        "hdf5": read_hdf5, "sqlite": read_sqlite, "leaf": read_leaf, "femnist": read_femnist
+    }  # fmt: skip
+    if kind in readers:
+        return readers[kind](path, store)
     return read_table(
         path,
         client=str(client),
@@ -112,12 +113,16 @@ def _recognise(path: Path) -> str:
                 return "sqlite"
             if is_leaf(path):
                 return "leaf"
+            if is_femnist(path):
+                return "femnist"
         elif is_hdf5(path):
             return "hdf5"
         elif is_sqlite(path):
             return "sqlite"
         elif is_leaf(path):
             return "leaf"
+        elif is_parquet(path) and is_femnist(path):
+            return "femnist"
         elif is_parquet(path) or path.suffix.lower() == ".csv":
             return "table"
     except FileNotFoundError:
