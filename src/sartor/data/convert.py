@@ -1,0 +1,150 @@
+"""Client data written in other projects' formats: what `sartor.data.open` reads, the other way."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from sartor.data.dataset import PARTS, ClientData
+from sartor.data.example_proto import make_example
+from sartor.errors import ConfigError
+from sartor.files import replacing, write_atomic
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def convert(data: ClientData, path: str | os.PathLike[str], format: str) -> None:
+    """Write a data set into a new directory, in another project's format.
+
+    Args:
+        data: the data set. Labels become `label`, and a single input `pixels`, bytes of which are
+            written as the floats k/255.
+        path: the directory; it must be new or empty.
+        format: "hdf5" or "sqlite" as TensorFlow Federated has them, "fedjax", or "leaf".
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"format={format!r}: choose one of {', '.join(FORMATS)}")
+    with replacing(path, lambda _: False) as folder:
+        FORMATS[format](data, folder)
+
+
+def _clients(data: ClientData, part: str) -> Iterator[tuple[str, Arrays]]:
+    """The clients that have examples in a part, with arrays as other projects name them."""
+    inputs = [name for name in data.columns if name != "y"]
+    for client, size in zip(data.ids, data.sizes(part), strict=True):
+        if size:
+            arrays = {}
+            for name, values in data.client(client, part).items():
+                if name == "y":
+                    arrays["label"] = np.asarray(values)
+                else:
+                    bytes_ = values.dtype == np.uint8 and inputs == ["x"]
+                    pixels = values / np.float32(255) if bytes_ else np.asarray(values)
+                    arrays["pixels" if inputs == ["x"] else name] = pixels
+            yield client, arrays
+
+
+def _parts(data: ClientData) -> list[str]:
+    return [part for part in PARTS if data.sizes(part).any()]
+
+
+def _hdf5(data: ClientData, folder: Path) -> None:
+    for part in _parts(data):
+        with h5py.File(folder / f"data_{part}.h5", "w") as file:
+            for client, arrays in _clients(data, part):
+                for name, values in arrays.items():
+                    file[f"examples/{client}/{name}"] = values
+
+
+def _sqlite(data: ClientData, folder: Path) -> None:
+    with _database(folder / "data.sqlite") as file:
+        file.execute(
+            "CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT NULL, "
+            "serialized_example_proto BLOB NOT NULL)"
+        )
+        file.execute("CREATE INDEX idx_examples ON examples (split_name, client_id)")
+        file.execute(
+            "CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT NOT NULL, "
+            "num_examples INTEGER NOT NULL)"
+        )
+        for part in _parts(data):
+            for client, arrays in _clients(data, part):
+                size = len(arrays["label"])
+                file.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", [client, part, size])
+                rows = (
+                    [part, client, make_example({n: a[i].reshape(-1) for n, a in arrays.items()})]
+                    for i in range(size)
+                )
+                file.executemany("INSERT INTO examples VALUES (?, ?, ?)", rows)
+
+
+def _fedjax(data: ClientData, folder: Path) -> None:
+    def packed(values: npt.NDArray[Any]) -> msgpack.ExtType:
+        content = (values.shape, values.dtype.name, np.ascontiguousarray(values).tobytes())
+        return msgpack.ExtType(1, msgpack.packb(content))
+
+    for part in _parts(data):
+        with _database(folder / f"data_{part}.sqlite") as file:
+            file.execute(
+                "CREATE TABLE federated_data (client_id BLOB NOT NULL PRIMARY KEY, "
+                "data BLOB NOT NULL, num_examples INTEGER NOT NULL)"
+            )
+            for client, arrays in _clients(data, part):
+                content = msgpack.packb({name: packed(values) for name, values in arrays.items()})
+                row = [client.encode(), zlib.compress(content), len(arrays["label"])]
+                file.execute("INSERT INTO federated_data VALUES (?, ?, ?)", row)
+
+
+def _leaf(data: ClientData, folder: Path) -> None:
+    """In shards of some clients, since a shard is read as a whole."""
+    for part in _parts(data):
+        clients = list(_clients(data, part))
+        for number in range(0, len(clients), SHARD):
+            some = clients[number : number + SHARD]
+            content = {
+                "users": [client for client, _ in some],
+                "num_samples": [len(arrays["label"]) for _, arrays in some],
+                "user_data": {client: _plain(arrays) for client, arrays in some},
+            }
+            name = f"all_data_{number // SHARD}.json"
+            write_atomic(folder / part / name, json.dumps(content))
+
+
+SHARD = 100
+"""Clients in a shard of LEAF."""
+
+FORMATS: dict[str, Callable[[ClientData, Path], None]] = {
+    "hdf5": _hdf5, "sqlite": _sqlite, "fedjax": _fedjax, "leaf": _leaf
+}  # fmt: skip
+"""The formats that can be written."""
+
+
+def _plain(arrays: Arrays) -> dict[str, Any]:
+    values = arrays.get("pixels", arrays.get("x"))
+    if values is None or set(arrays) - {"label", "pixels", "x"}:
+        raise ConfigError(f"LEAF has one input and a label, not the columns {sorted(arrays)}")
+    exact = np.rint(values.astype(np.float64) * 255) / 255
+    if (exact.astype(np.float32) == values).all():  # k/255, written without the noise of floats
+        values = exact
+    return {"x": values.reshape(len(values), -1).tolist(), "y": arrays["label"].tolist()}
+
+
+@contextlib.contextmanager
+def _database(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(path)
+    try:
+        with connection:
+            yield connection
+    finally:
+        connection.close()
