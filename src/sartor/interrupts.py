@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+_here = threading.local()
+
+
+@contextlib.contextmanager
+def stopped_by(event: threading.Event) -> Iterator[None]:
+    """Work on this thread is asked to stop when the event is set, as by Ctrl-C on the main one."""
+    _here.event = event
+    try:
+        yield
+    finally:
+        _here.event = None
 
 
 class Interrupts:
@@ -21,13 +35,19 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self._noted = False
         self._before: dict[int, Any] = {}
 
+    @property
+    def requested(self) -> bool:
+        """Whether somebody wants it to stop."""
+        event: threading.Event | None = getattr(_here, "event", None)
+        return self._noted or (event is not None and event.is_set())
+
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self._noted:
             raise KeyboardInterrupt
-        self.requested = True
+        self._noted = True
         sys.stderr.write("\nstopping after what is under way; once more to stop at once\n")
 
     def __enter__(self) -> Self:

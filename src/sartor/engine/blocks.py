@@ -20,7 +20,7 @@ from sartor.data import ClientData
 from sartor.engine.engine import Engine, source
 from sartor.engine.lanes import LANES, each
 from sartor.engine.objectives import Objective
-from sartor.engine.programs import HELD, personal, tried
+from sartor.engine.programs import HELD, personal, said_of, tried
 from sartor.engine.schedule import (
     Ints,
     Room,
@@ -146,6 +146,7 @@ def train_each(
     done: npt.NDArray[np.bool_],
     engine: Engine,
     mix_rows: Mix | None = None,
+    fetch: bool = True,
 ) -> Iterator[Block]:
     """Run every job by itself.
 
@@ -158,6 +159,7 @@ def train_each(
             goes on with the same bits.
         engine: how to run it.
         mix_rows: what else is mixed into the batches, if anything.
+        fetch: whether trained leaves come to the host, or stay on the device.
 
     Yields:
         Blocks of jobs, the longest first.
@@ -165,9 +167,11 @@ def train_each(
     data = mix_rows.data if mix_rows else data
     devices = len(engine.local_devices())
     width = mix_rows.width(recipe.batch) if mix_rows else recipe.batch
-    lanes = devices * engine.lanes_for(recipe.objective.model, data, width, jobs.number)
+    lanes = lanes_of(data, recipe, jobs, engine, mix_rows)
     steps = steps_of(jobs.train.sizes, recipe.batch, recipe.epochs)
-    run = _runner(recipe, engine, width - recipe.batch, jobs.held is not None)
+    share = _shared(jobs)
+    readers = jobs.number // (int(share.max(initial=0)) + 1)
+    run = _runner(recipe, engine, width - recipe.batch, jobs.held is not None, readers)
     most_held = -(-int(jobs.held.sizes.max()) // HELD) * HELD if jobs.held is not None else 0
     # Streamed blocks hold their own rows, what is mixed into them, and what is held out.
     room = np.sort(jobs.train.sizes)[-lanes:].sum() + lanes * most_held
@@ -176,7 +180,6 @@ def train_each(
     reader = source(engine, data, int(room))
     launched = None
     blocks = list(_in_blocks(steps, lanes, devices, width))
-    share = _shared(jobs)
     examples = max(_examples(jobs, share, recipe, chosen) for chosen, _, _ in blocks)
     for chosen, lanes_here, most in blocks:
         if done[chosen].all():
@@ -201,10 +204,19 @@ def train_each(
         result = chosen, run(central, columns, plan._replace(order=places), shaped)
         # The device works on this block while the one before is fetched.
         if launched:
-            yield _fetch(*launched)
+            yield _fetch(*launched, fetch)
         launched = result
     if launched:
-        yield _fetch(*launched)
+        yield _fetch(*launched, fetch)
+
+
+def lanes_of(
+    data: ClientData, recipe: Recipe, jobs: Jobs, engine: Engine, mix_rows: Mix | None = None
+) -> int:
+    """The most jobs in a block."""
+    width = mix_rows.width(recipe.batch) if mix_rows else recipe.batch
+    each_device = engine.lanes_for(recipe.objective.model, data, width, jobs.number)
+    return len(engine.local_devices()) * each_device
 
 
 def _part(jobs: Jobs, chosen: Ints) -> Jobs:
@@ -281,25 +293,42 @@ def _held(jobs: Jobs, lanes: int, most: int) -> dict[str, npt.NDArray[Any]]:
     return {"rows": rows, "sizes": sizes}
 
 
-def _fetch(jobs: Ints, result: tuple[Tree, Tree]) -> Block:
-    params, report = jax.tree.map(lambda a: np.asarray(a)[: len(jobs)], result)
+def _fetch(jobs: Ints, result: tuple[Tree, Tree], fetch: bool) -> Block:
+    params, report = jax.tree.map(lambda a: a[: len(jobs)], result)
+    report = jax.tree.map(np.asarray, report)
+    if fetch:
+        params = jax.tree.map(np.asarray, params)
     return Block(jobs, params, report["loss"], report["finite"], report.get("held_loss"))
 
 
 @made_once(maxsize=32)
-def _runner(recipe: Recipe, engine: Engine, beside: int, trial: bool) -> Any:
-    """The compiled program that runs one block."""
+def _runner(recipe: Recipe, engine: Engine, beside: int, trial: bool, readers: int) -> Any:
+    """The compiled program that runs one block; so many jobs read each example."""
     objective = recipe.objective.in_precision(engine.precision)
 
     def run(central: Params, columns: Any, plan: Schedule, jobs: Tree) -> tuple[Tree, Tree]:
         program = personal(objective, recipe.optimizer, central)
         if trial:
             program = tried(program, objective, central, columns)
-        return each(program, plan, columns, jobs, recipe.batch, beside)
+        said = None
+        if objective.asks(central, readers) and not beside and set(columns) != {"y"}:
+            said = said_of(objective, central, columns, plan.order)
+            if trial:
+                jobs = {**jobs, "held said": _held_said(objective, central, columns, jobs)}
+        return each(program, plan, columns, jobs, recipe.batch, beside, said)
 
     every, lanes, by_step = PartitionSpec(), PartitionSpec(LANES), PartitionSpec(None, LANES)
     plan: Any = [lanes, by_step, by_step, by_step, every] + [by_step] * 4
     return spread(run, engine, (every, every, Schedule(*plan), lanes))
+
+
+def _held_said(objective: Objective, central: Params, columns: Any, jobs: Tree) -> jax.Array:
+    """What every job's central hypothesis says of what it is tried on: [jobs, held, ...]."""
+    rows = jobs["held"]
+    said = said_of(objective, central, columns, rows.reshape(-1))
+    said = said.reshape(-1, *rows.shape, *said.shape[2:])
+    held: jax.Array = said[jobs["cluster"], jax.numpy.arange(len(rows))]
+    return held
 
 
 def spread(run: Callable[..., Tree], engine: Engine, specs: tuple[Any, ...]) -> Any:

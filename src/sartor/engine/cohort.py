@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -12,15 +11,12 @@ import numpy.typing as npt
 import optax
 
 from sartor.engine.lanes import LANES, Batch, Program, fold, take
-from sartor.engine.objectives import Leaves, Objective
-from sartor.engine.programs import Loss, personal, single_step, trainer, tried
+from sartor.engine.objectives import Leaves, Objective, over_hypotheses
+from sartor.engine.programs import Loss, personal, said_of, single_step, trainer, tried
 from sartor.engine.schedule import Schedule
 from sartor.models import Model, Params
 from sartor.randomness import mix
 from sartor.trees import Tree
-
-SMALL = 2**16
-"""Numbers in a model up to which several are evaluated side by side."""
 
 
 class Trained(NamedTuple):
@@ -193,7 +189,8 @@ class Cohort(NamedTuple):
             return {}, {**report, "own": own}
 
         jobs = {**values, **self._keys("personalize", 1)}
-        _, report = self._fold(program._replace(end=end), "personalize", jobs, 1)
+        said = self._said("personalize", objective, central, 1)
+        _, report = self._fold(program._replace(end=end), "personalize", jobs, 1, said)
         return report["own"], report["finite"].astype(bool)
 
     def trial(
@@ -218,7 +215,14 @@ class Cohort(NamedTuple):
         jobs["lambda"] = jnp.tile(cover, clients * folds)
         jobs["held"] = jnp.repeat(held.rows.reshape(-1, most), len(cover), axis=0)
         jobs["held_size"] = jnp.repeat(held.sizes.reshape(-1), len(cover))
-        _, report = self._fold(program, "trial", jobs, 1)
+        said = self._said("trial", objective, central, len(cover))
+        if said is not None:
+            held_said = said_of(objective, central, self.columns, held.rows.reshape(-1))
+            mine = values["cluster"], jnp.arange(clients)
+            held_said = held_said.reshape(-1, clients, folds * most, *said.shape[2:])[mine]
+            held_said = held_said.reshape(-1, most, *said.shape[2:])
+            jobs["held said"] = jnp.repeat(held_said, len(cover), axis=0)
+        _, report = self._fold(program, "trial", jobs, 1, said)
         losses = report["held_loss"].reshape(clients, folds, len(cover))
         # What diverges is not chosen.
         sound = (report["finite"].reshape(losses.shape) > 0) & ~jnp.isnan(losses)
@@ -234,19 +238,23 @@ class Cohort(NamedTuple):
         flat = jax.tree.map(lambda a: jnp.repeat(a.reshape(-1, 2), copies, axis=0), keys)
         return {**flat, "group": jnp.zeros(len(flat["key"]), jnp.int32)}
 
-    def _fold(self, program: Program, name: str, jobs: Tree, q: int) -> tuple[Tree, Tree]:
+    def _said(
+        self, name: str, objective: Objective, central: Params, readers: int
+    ) -> jax.Array | None:
+        """What the central hypotheses say of a pass's examples, if it pays to ask all of them."""
+        if not objective.asks(central, readers) or set(self.columns) == {"y"}:
+            return None
+        return said_of(objective, central, self.columns, self.plans[name].order)
+
+    def _fold(
+        self, program: Program, name: str, jobs: Tree, q: int, said: jax.Array | None = None
+    ) -> tuple[Tree, Tree]:
         plan, batch = self.plans[name], self.batches[name]
-        return fold(program, plan, self.columns, jobs, batch, q, self.devices)
+        return fold(program, plan, self.columns, jobs, batch, q, self.devices, said)
 
 
 def _pick(hypotheses: Params, k: jax.Array) -> Params:
     return jax.tree.map(lambda a: a[k], hypotheses)
-
-
-def over_hypotheses(f: Callable[[Params], Tree], hypotheses: Params) -> Tree:
-    """A function of each of q hypotheses: small models side by side, large ones in turn."""
-    numbers = sum(leaf[0].size for leaf in jax.tree.leaves(hypotheses))
-    return jax.vmap(f)(hypotheses) if numbers < SMALL else jax.lax.map(f, hypotheses)
 
 
 def sample_cohorts(seed: int, rounds: range, population: int, size: int) -> npt.NDArray[np.int64]:

@@ -87,7 +87,8 @@ class Engine:
         # What keeps a device busy: on a CPU as much as its cache holds, on a GPU enough to fill
         # its multiprocessors (bench/RESULTS.md).
         on_cpu = self.local_devices()[0].platform == "cpu"
-        filling = 2**20 // lane if on_cpu else max(2**29 // lane, 12)
+        # With many jobs little is lost where the last ones end, so more lanes pay.
+        filling = 2**20 // lane if on_cpu else max(2**29 // lane, 12 if wanted < 48 else 24)
         fitting = self.budget() // 4 // lane
         if fitting < 1:
             raise ConfigError(

@@ -57,13 +57,16 @@ def fold(
     batch: int,
     groups: int = 1,
     devices: int = 1,
+    said: jax.Array | None = None,
 ) -> tuple[Tree, Tree]:
     """Run one round: the sum of all jobs' contributions by group, and each job's report.
 
     Called inside ``jit`` (and, with several devices, inside ``shard_map`` over ``LANES``) with the
     round's slice of a schedule. ``jobs`` is a pytree of arrays [jobs, ...] with the jobs' keys
     under ``"key"`` and the groups that they are summed in under ``"group"``. Sums are
-    [groups, ...]; reports [jobs, ...].
+    [groups, ...]; reports [jobs, ...]. ``said`` is what the central hypotheses say of the
+    schedule's examples, [q, examples, ...]: a step is told what the one of its job's ``"cluster"``
+    says.
     """
     lanes = plan.valid.shape[1]
     members = jobs["group"].shape[0]
@@ -74,7 +77,7 @@ def fold(
         return jax.tree.map(lambda a: a[jnp.maximum(who, 0)], jobs)
 
     def work(s: jax.Array, carry: Tree) -> Tree:
-        job = of(plan.job[s])
+        job = _told(of(plan.job[s]), plan, s, batch, said)
         examples = _batch(plan, s, batch, columns, job)
         return _where(plan.valid[s] > 0, step(carry, examples, job), carry)
 
@@ -112,6 +115,7 @@ def each(
     jobs: Tree,
     batch: int,
     beside: int = 0,
+    said: jax.Array | None = None,
 ) -> tuple[Tree, Tree]:
     """Run one job in each lane: what every job ends with, and its report.
 
@@ -123,7 +127,8 @@ def each(
 
     def work(s: jax.Array, carry: Tree) -> Tree:
         examples = _batch(plan, s, batch, columns, jobs, beside)
-        return _where(plan.valid[s] > 0, step(carry, examples, jobs), carry)
+        told = _told(jobs, plan, s, batch + beside, said)
+        return _where(plan.valid[s] > 0, step(carry, examples, told), carry)
 
     carry = jax.lax.fori_loop(0, plan.bounds[1, 0], work, start(jobs))
     result: tuple[Tree, Tree] = end(carry, jobs)
@@ -140,14 +145,27 @@ def _batch(
 ) -> Batch:
     """The batches of all lanes at step s."""
     place, valid = jnp.arange(batch + beside), plan.valid[s][:, None]
-    # What is masked is a job's own last example, not a stranger's.
-    read = jnp.where(place < batch, jnp.clip(place, 0, valid - 1), place)
-    rows = plan.order[plan.at[s][:, None] + read]
-    x, y = take(columns, rows)
+    x, y = take(columns, plan.order[_places(plan, s, batch, beside)])
     mask = place < valid
     # Threefry gives a lane the same bits whether it runs alone or beside others; `rbg` does not.
     keys = jax.random.wrap_key_data(job["key"], impl="threefry2x32")
     return Batch(x, y, mask, jax.vmap(jax.random.fold_in)(keys, plan.tick[s]))
+
+
+def _places(plan: Schedule, s: jax.Array, batch: int, beside: int) -> jax.Array:
+    """Where the batches of all lanes are in the list of examples."""
+    place, valid = jnp.arange(batch + beside), plan.valid[s][:, None]
+    # What is masked is a job's own last example, not a stranger's.
+    read = jnp.where(place < batch, jnp.clip(place, 0, valid - 1), place)
+    return plan.at[s][:, None] + read
+
+
+def _told(job: Tree, plan: Schedule, s: jax.Array, batch: int, said: jax.Array | None) -> Tree:
+    """The jobs of all lanes, with what the central hypothesis of each says of its batch."""
+    if said is None:
+        return job
+    places = _places(plan, s, batch, 0)
+    return {**job, "said": said[job["cluster"][:, None], places]}
 
 
 def take(columns: dict[str, jax.Array], rows: jax.Array) -> tuple[Any, jax.Array]:

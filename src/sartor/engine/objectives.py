@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 import jax
@@ -51,6 +51,16 @@ class Objective(Protocol):
 
     def whole(self, own: Leaves, central: Params, job: Tree) -> Params:
         """The client's own hypothesis, as a whole."""
+
+    def asks(self, central: Params, readers: int) -> bool:
+        """Whether to find out once what all central hypotheses say of examples.
+
+        It pays for the objectives that need it, where as many jobs read each example as there are
+        hypotheses. Jobs are then told under ``said``.
+        """
+
+    def says(self, central: Params, x: Any) -> jax.Array:
+        """What every central hypothesis says of examples: [q, n, ...]."""
 
     def in_precision(self, precision: Literal["f32", "bf16"]) -> Objective:
         """The same, computing in another precision."""
@@ -106,12 +116,30 @@ class Own:
         frozen = [name for name in flatten(self._shape()) if name not in own]
         return unflatten(self._shape(), {**own, **pick(central, job, frozen)} if frozen else own)
 
+    def asks(self, central: Params, readers: int) -> bool:
+        """The client's model is all that predicts."""
+        return False
+
+    def says(self, central: Params, x: Any) -> jax.Array:
+        """Nobody asks."""
+        raise NotImplementedError
+
     def in_precision(self, precision: Literal["f32", "bf16"]) -> Own:
         """The same, computing in another precision."""
         return dataclasses.replace(self, model=in_precision(self.model, precision))
 
     def _shape(self) -> Params:
         return jax.eval_shape(self.model.init, jax.random.key(0))
+
+
+SMALL = 2**16
+"""Numbers in a model up to which several are evaluated side by side."""
+
+
+def over_hypotheses(f: Callable[[Params], Tree], hypotheses: Params) -> Tree:
+    """A function of each of q hypotheses: small models side by side, large ones in turn."""
+    numbers = sum(leaf[0].size for leaf in jax.tree.leaves(hypotheses))
+    return jax.vmap(f)(hypotheses) if numbers < SMALL else jax.lax.map(f, hypotheses)
 
 
 def pick(central: Params, job: Tree, names: Any) -> dict[str, Any]:

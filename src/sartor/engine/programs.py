@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,9 @@ from sartor.trees import Tree
 
 HELD = 32
 """Examples that a job is tried on at a time."""
+
+SAID = 128
+"""Examples that the central hypotheses are asked about at a time."""
 
 Loss = Callable[[Params, Batch, Tree], jax.Array]
 """``loss(params, batch, job)``: what a step descends."""
@@ -121,7 +125,8 @@ def tried(program: Program, objective: Objective, central: Params, columns: Tree
         def add(s: jax.Array, total: jax.Array) -> jax.Array:
             place = s * HELD + jnp.arange(HELD)
             x, y = take(columns, job["held"][place])
-            loss, _ = objective.model.score_of(objective.predict(own, central, x, job), y)
+            told = {**job, "said": job["held said"][place]} if "held said" in job else job
+            loss, _ = objective.model.score_of(objective.predict(own, central, x, told), y)
             return total + jnp.where(place < job["held_size"], loss, 0).sum()
 
         batches = -(-job["held_size"] // HELD)
@@ -129,6 +134,15 @@ def tried(program: Program, objective: Objective, central: Params, columns: Tree
         return {}, {**report, "held_loss": total / jnp.maximum(job["held_size"], 1)}
 
     return program._replace(end=end)
+
+
+def said_of(objective: Objective, central: Params, columns: Tree, rows: Any) -> jax.Array:
+    """What the central hypotheses say of the examples in some rows: [q, rows, ...]."""
+    count = -(-len(rows) // SAID)
+    grid = jnp.pad(rows, (0, count * SAID - len(rows))).reshape(count, SAID)
+    said = jax.lax.map(lambda some: objective.says(central, take(columns, some)[0]), grid)
+    said = jnp.moveaxis(said, 0, 1)  # [q, batches, batch, ...]
+    return said.reshape(said.shape[0], -1, *said.shape[3:])[:, : len(rows)]
 
 
 def _report(params: Params, total: jax.Array, seen: jax.Array) -> Tree:

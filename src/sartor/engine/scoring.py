@@ -13,10 +13,9 @@ from jax.sharding import PartitionSpec
 from sartor.caching import made_once
 from sartor.data import PARTS, ClientData
 from sartor.engine.blocks import Stack, spread
-from sartor.engine.cohort import over_hypotheses
 from sartor.engine.engine import Engine, source
 from sartor.engine.lanes import LANES, take
-from sartor.engine.objectives import Objective
+from sartor.engine.objectives import Objective, over_hypotheses
 from sartor.engine.schedule import Ints, padded
 from sartor.engine.together import Program
 from sartor.models import Model, Params, in_precision
@@ -168,13 +167,20 @@ class EachScorer:
         grid = padded(rows, self.lanes).reshape(self.lanes, self.steps, BATCH)
         columns, places = self.reader.load(grid.transpose(1, 0, 2).astype(np.int32))
         stack, values = (
-            {name: padded(np.asarray(leaf), self.lanes) for name, leaf in tree.items()}
+            {name: _filled(leaf, self.lanes) for name, leaf in tree.items()}
             for tree in (params, jobs)
         )
         needed = np.int32(-(-int(sizes.max()) // BATCH))
         loss, correct = self.run(self.central, columns, places, needed, stack, values)
         loss, correct = np.asarray(loss), np.asarray(correct)
         return [Scored(loss[k, :n], correct[k, :n]) for k, n in enumerate(sizes)]
+
+
+def _filled(leaf: Any, lanes: int) -> Any:
+    """A leaf of as many clients as there are lanes; one on the device stays there."""
+    if isinstance(leaf, jax.Array):
+        return jnp.pad(leaf, [(0, lanes - len(leaf))] + [(0, 0)] * (leaf.ndim - 1))
+    return padded(np.asarray(leaf), lanes)
 
 
 @made_once(maxsize=32)

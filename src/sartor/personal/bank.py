@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from sartor.central.model import FILES
 from sartor.engine.blocks import Stack
-from sartor.errors import FileError
+from sartor.errors import ConfigError, FileError
 from sartor.files import is_unfinished, load_tree, read_metadata, save_tree
 
 IN_MEMORY = min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
@@ -145,6 +145,11 @@ class Bank:
                 metadata = {"clients": json.dumps(shard.ids), "identity": self.identity}
                 save_tree(target, shard.where, metadata)
 
+    @property
+    def widest(self) -> int:
+        """The most clients in a block."""
+        return max(len(shard.ids) for shard in self.shards)
+
     def blocks(self) -> Iterator[tuple[tuple[str, ...], Stack]]:
         """All models, a shard at a time."""
         for shard in self.shards:
@@ -158,6 +163,44 @@ class Bank:
         for place, client in enumerate(shard.ids):
             self._places[client] = (len(self.shards), place)
         self.shards.append(shard)
+
+
+class Fleeting:
+    """Models that are made a block at a time when they are asked for, and kept nowhere.
+
+    Args:
+        ids: the clients.
+        make: makes all their models, a block at a time.
+        widest: the most clients in a block.
+    """
+
+    directory = None
+
+    def __init__(
+        self,
+        ids: tuple[str, ...],
+        make: Callable[[], Iterator[tuple[tuple[str, ...], Stack]]],
+        widest: int,
+    ) -> None:
+        self.ids, self.blocks, self.widest = ids, make, widest
+        self._known = set(ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __contains__(self, client: str) -> bool:
+        return client in self._known
+
+    def get(self, client: str) -> Stack:
+        """There is nothing to get."""
+        raise ConfigError(NOT_KEPT)
+
+    def copy_to(self, directory: Path) -> None:
+        """There is nothing to copy."""
+        raise ConfigError(NOT_KEPT)
+
+
+NOT_KEPT = "these models were not kept, only evaluate makes them; fit them with keep=True"
 
 
 def _refuse_foreign(directory: Path) -> None:

@@ -20,7 +20,16 @@ from sartor.central.settings import check_numbers, check_seed, describe
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Engine, check, check_labels
-from sartor.engine.blocks import Block, Jobs, Mix, Recipe, everybody, train_each
+from sartor.engine.blocks import (
+    Block,
+    Jobs,
+    Mix,
+    Recipe,
+    Stack,
+    everybody,
+    lanes_of,
+    train_each,
+)
 from sartor.engine.engine import model_identity
 from sartor.engine.objectives import Objective
 from sartor.engine.optimizers import UNIT_SGD, Chosen, build, rates
@@ -29,7 +38,7 @@ from sartor.engine.scoring import losses_by_client
 from sartor.errors import ConfigError, DivergedError, InterruptedRun
 from sartor.interrupts import Interrupts
 from sartor.models import Model, parameter_bytes
-from sartor.personal.bank import Bank
+from sartor.personal.bank import Bank, Fleeting
 from sartor.personal.choosing import (
     TRIALS,
     Book,
@@ -178,6 +187,7 @@ class Personal(abc.ABC):
         engine: Engine | None = None,
         directory: str | Path | None = None,
         progress: bool | None = None,
+        keep: bool = True,
     ) -> PersonalModels:
         """Make a model for every client, seen and unseen, from the training part of that client.
 
@@ -191,12 +201,16 @@ class Personal(abc.ABC):
                 same work, only the others are made. In memory, or in a temporary directory if
                 they are large, when not given.
             progress: whether to show a bar; on a terminal only, if not given.
+            keep: whether to keep the models. Where only numbers are wanted, of very many clients
+                or large models, they are made when they are evaluated, a block at a time, and
+                forgotten: nothing of them goes through the host's memory. Every evaluation makes
+                them again; choices are made once.
 
         Returns:
             The clients' models.
         """
         setting = self._setting(central, data, seed, engine)
-        return self._fit(setting, None if directory is None else Path(directory), progress)
+        return self._fit(setting, as_folder(directory, keep), progress, keep=keep)
 
     def _setting(
         self, central: CentralModel | Model, data: ClientData, seed: int, engine: Engine | None
@@ -223,11 +237,14 @@ class Personal(abc.ABC):
         folder: Path | None,
         progress: bool | None,
         mixing: Mix | None = None,
+        keep: bool = True,
     ) -> PersonalModels:
         data, name = setting.data, type(self).__name__
         recipe = self.recipe(setting)
         work = Work(setting, recipe, mixing, self._identity(setting, mixing), folder, progress)
-        bank = Bank(recipe.objective.shapes(), folder, work.identity, expected=len(data))
+        bank: Bank | None = None
+        if keep:
+            bank = Bank(recipe.objective.shapes(), folder, work.identity, expected=len(data))
         with Interrupts() as interrupts:
 
             def stop(done: int, what: str) -> None:
@@ -245,24 +262,47 @@ class Personal(abc.ABC):
             )  # fmt: skip
             jobs = self.shaped(jobs)
             cost += self.received(setting) + job_cost(data, recipe, jobs, mixing)
+            if bank is None:
+
+                def make() -> Iterator[tuple[tuple[str, ...], Stack]]:
+                    for ids, params, _ in self._made(work, jobs, decided, fetch=False):
+                        yield ids, params
+
+                widest = lanes_of(data, recipe, jobs, setting.engine, mixing)
+                fleeting = Fleeting(data.ids, make, widest)
+                return self._models(setting, recipe.objective, fleeting, decided, cost)
             done = np.array([client in bank for client in data.ids])
             with Bar(name, len(data), progress) as bar:
                 bar.update(len(bank))
-                for block in self._train(work, jobs, done):
-                    kept = decided.get("kept", np.zeros(len(data), bool))[block.jobs]
-                    self._check_finite(block, data, kept)
-                    params = self._guarded(setting, decided, block)
-                    bank.add(tuple(data.ids[k] for k in block.jobs), params)
-                    bar.update(len(bank), f"loss {block.loss.mean():.4f}")
+                for ids, params, loss in self._made(work, jobs, decided, done):
+                    bank.add(ids, params)
+                    bar.update(len(bank), f"loss {loss:.4f}")
                     if len(bank) < len(data):
                         stop(len(bank), f"of {len(data)} clients")
         return self._models(setting, recipe.objective, bank, decided, cost)
+
+    def _made(
+        self,
+        work: Work,
+        jobs: Jobs,
+        decided: dict[str, npt.NDArray[Any]],
+        done: npt.NDArray[np.bool_] | None = None,
+        *,
+        fetch: bool = True,
+    ) -> Iterator[tuple[tuple[str, ...], Stack, float]]:
+        """Clients with their models, a block at a time, and the block's mean training loss."""
+        data = work.setting.data
+        nobody = np.zeros(len(data), bool)
+        for block in self._train(work, jobs, nobody if done is None else done, fetch=fetch):
+            self._check_finite(block, data, decided.get("kept", nobody)[block.jobs])
+            params = self._guarded(work.setting, decided, block)
+            yield tuple(data.ids[k] for k in block.jobs), params, float(block.loss.mean())
 
     def _models(
         self,
         setting: Setting,
         objective: Objective,
-        bank: Bank,
+        bank: Bank | Fleeting,
         decided: dict[str, npt.NDArray[Any]],
         cost: Cost,
     ) -> PersonalModels:
@@ -276,11 +316,13 @@ class Personal(abc.ABC):
             setting.engine, cost=cost,
         )  # fmt: skip
 
-    def _train(self, work: Work, jobs: Jobs, done: npt.NDArray[np.bool_]) -> Iterator[Block]:
+    def _train(
+        self, work: Work, jobs: Jobs, done: npt.NDArray[np.bool_], *, fetch: bool = True
+    ) -> Iterator[Block]:
         jobs = jobs._replace(values={**jobs.values, **self.rates(jobs.number)})
         return train_each(
             work.setting.data, work.recipe, jobs, central=self.beside(work.setting), done=done,
-            engine=work.setting.engine, mix_rows=work.mixing,
+            engine=work.setting.engine, mix_rows=work.mixing, fetch=fetch,
         )  # fmt: skip
 
     def received(self, setting: Setting) -> Cost:
@@ -401,6 +443,13 @@ class Personal(abc.ABC):
                 round=0,
                 clients=bad,
             )
+
+
+def as_folder(directory: str | Path | None, keep: bool) -> Path | None:
+    """Where models are to be kept, if they are."""
+    if directory is not None and not keep:
+        raise ConfigError(f"keep=False keeps no models, so leave out directory={str(directory)!r}")
+    return None if directory is None else Path(directory)
 
 
 def job_cost(data: ClientData, recipe: Recipe, jobs: Jobs, mixing: Mix | None) -> Cost:

@@ -30,7 +30,7 @@ from sartor.engine.schedule import Spans
 from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.personal.bank import Bank
-from sartor.personal.base import Personal, Setting, layer_names
+from sartor.personal.base import Personal, Setting, as_folder, layer_names
 from sartor.personal.choosing import Select, choose, make_trials, trial_jobs, warn_of_fallbacks
 from sartor.personal.cover import COVER, as_cover
 from sartor.personal.models import PersonalModels
@@ -148,6 +148,7 @@ class Dapper(Personal):
         engine: Engine | None = None,
         directory: str | Path | None = None,
         progress: bool | None = None,
+        keep: bool = True,
         public: ClientData | None = None,
         sampler: Callable[[jax.Array, int, int], dict[str, Any]] | None = None,
     ) -> PersonalModels:
@@ -160,18 +161,19 @@ class Dapper(Personal):
             engine: how to run it; the central model's if not given.
             directory: where to keep the models while they are made.
             progress: whether to show a bar.
+            keep: whether to keep the models, or to make them when they are evaluated.
             public: with ``source="public"``, the data that is mixed with the clients'.
             sampler: with ``source="generated"``, ``sampler(key, count, cluster)`` gives columns of
                 examples; not needed for density models, which are sampled themselves.
         """
         setting = self._setting(central, data, seed, engine)
-        folder = None if directory is None else Path(directory)
+        folder = as_folder(directory, keep)
         if self.source == "statistics":
             return self._solve(setting, folder)
         sample = self._sample(setting, public, sampler)
         words = mix(setting.seed, "personal", data.hashes)
         mixing = Interpolation(sample, words, self.r, self.step)
-        return self._fit(setting, folder, progress, mixing)
+        return self._fit(setting, folder, progress, mixing, keep)
 
     def check_work(self, model: Model, data: ClientData) -> None:
         """Sources that are arguments of ``fit`` have to be given there."""

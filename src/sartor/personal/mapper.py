@@ -192,6 +192,7 @@ class Mapper(Personal):
         folder: Path | None,
         progress: bool | None,
         mixing: Mix | None = None,
+        keep: bool = True,
     ) -> PersonalModels:
         """Train the central model jointly with local ones, then make a mixture for every client."""
         given = setting.given
@@ -218,7 +219,7 @@ class Mapper(Personal):
             if given is not None:  # clients are assigned as before
                 trained = dataclasses.replace(trained, blocks=given.blocks, rule=given.rule)
             setting = setting._replace(central=trained)
-        personal = super()._fit(setting, folder, progress, mixing)
+        personal = super()._fit(setting, folder, progress, mixing, keep)
         central = setting.central
         if central is not given and central and central.cost and personal.cost:
             cost = personal.cost + central.cost

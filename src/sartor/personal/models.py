@@ -33,7 +33,7 @@ from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
 from sartor.files import replacing, save_tree, write_json
 from sartor.models import Model, Params
-from sartor.personal.bank import Bank
+from sartor.personal.bank import Bank, Fleeting
 from sartor.personal.objectives import describe_objective
 from sartor.randomness import mix
 
@@ -63,7 +63,7 @@ class PersonalModels:
 
     objective: Objective
     central: CentralModel | None
-    bank: Bank
+    bank: Bank | Fleeting
     clients: dict[str, dict[str, Any]]
     algorithm: dict[str, Any]
     label_names: tuple[str, ...] | None = None
@@ -210,7 +210,7 @@ class PersonalModels:
             data,
             self.beside,
             self.engine,
-            lanes=max(len(shard.ids) for shard in self.bank.shards),
+            lanes=self.bank.widest,
             most=max(int(sizes.max()), len(everybody)),
         )
         place = {data.ids[k]: k for k in clients}
@@ -221,7 +221,9 @@ class PersonalModels:
             if not keep:
                 continue
             here = np.array([place[ids[i]] for i in keep])
-            params = {name: leaf[keep] for name, leaf in stack.items()}
+            params = stack
+            if len(keep) < len(ids):
+                params = {name: leaf[np.array(keep)] for name, leaf in stack.items()}
             jobs = self._jobs([ids[i] for i in keep])
             own.update(zip(here, scorer.score(params, jobs, first[here], sizes[here]), strict=True))
             if len(everybody):

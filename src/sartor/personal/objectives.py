@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from sartor.engine.lanes import Batch
-from sartor.engine.objectives import Leaves, Objective, Own, pick
+from sartor.engine.objectives import Leaves, Objective, Own, over_hypotheses, pick
 from sartor.errors import ConfigError
 from sartor.models import FACTORIES, Model, Params, in_precision
 from sartor.trees import Tree, flatten, unflatten
@@ -192,7 +192,22 @@ class Mixture:
             local=in_precision(self.local, precision),
         )
 
+    def asks(self, central: Params, readers: int) -> bool:
+        """Of few hypotheses; an exact minimiser reads each example once, and then predicts."""
+        hypotheses = jax.tree.leaves(_hypotheses(central))[0].shape[0]
+        return self.joint and not self.exact and hypotheses <= readers
+
+    def says(self, central: Params, x: Any) -> jax.Array:
+        """What every central hypothesis says of examples: [q, n, ...]."""
+        said: jax.Array = over_hypotheses(
+            lambda h: self.model.apply(h, x, None), _hypotheses(central)
+        )
+        return said
+
     def _central(self, central: Params, x: Any, job: Tree) -> jax.Array:
+        if "said" in job:  # found once for all who read these examples
+            said: jax.Array = job["said"]
+            return said
         hypothesis = jax.tree.map(lambda a: a[job["cluster"]], _hypotheses(central))
         return jax.lax.stop_gradient(self.model.apply(hypothesis, x, None))
 
