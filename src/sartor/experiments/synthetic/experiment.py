@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-import tomllib
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from sartor.errors import CheckpointError, FileError, InterruptedRun
+from sartor.errors import InterruptedRun
+from sartor.experiments.directory import look
 from sartor.experiments.synthetic.cells import Cell, Place, run_task, tasks
 from sartor.experiments.synthetic.population import Settings
 from sartor.experiments.synthetic.results import client_table, summarise
-from sartor.files import is_free, sweep, write_atomic, write_json
+from sartor.files import sweep, write_atomic, write_json
 from sartor.interrupts import Interrupts
 from sartor.progress import Bar
 from sartor.report import write_report
@@ -40,7 +40,7 @@ def reproduce(
         What is in ``results.json``.
     """
     out = Path(out)
-    _look(settings, out, resume)
+    look(out, "synthetic", settings.to_table(), resume)
     began = time.perf_counter()
     write_atomic(out / "config.toml", to_toml({"synthetic": settings.to_table()}))
     sweep(out)
@@ -61,32 +61,6 @@ def reproduce(
     write_report([out], out / "report.html")
     events.write("finished", seconds=results["wall_seconds"]["total"])
     return results
-
-
-def _look(settings: Settings, out: Path, resume: bool) -> None:
-    """Whether the experiment can go on in a directory, without changing it."""
-    path = out / "config.toml"
-    if resume and path.exists():
-        before, now = _read(path), settings.to_table()
-        if before != now:
-            key = next(key for key in {**now, **before} if before.get(key) != now.get(key))
-            raise CheckpointError(
-                f"{path} has {key} = {before.get(key)}, not {now.get(key)}; give the same "
-                "settings, or choose another --out"
-            )
-    elif out.is_file():
-        raise FileError(f"{out} is a file; --out names a directory")
-    elif not is_free(out):
-        what = "holds no experiment to resume, but other files" if resume else "is not empty"
-        remedy = "" if resume else "go on with its experiment by --resume, or "
-        raise FileError(f"{out} {what}; {remedy}choose another --out")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return dict(tomllib.loads(path.read_text(encoding="utf-8"))["synthetic"])
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{path} is not of this experiment; choose another --out") from error
 
 
 def _run(

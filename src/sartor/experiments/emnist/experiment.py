@@ -1,0 +1,146 @@
+"""The whole experiment: every cell, kept as soon as it is done; then the results."""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+import warnings
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from sartor.data import ClientData
+from sartor.engine import check
+from sartor.errors import InterruptedRun
+from sartor.experiments.directory import look
+from sartor.experiments.emnist.methods import Line, lines
+from sartor.experiments.emnist.pool import Cells
+from sartor.experiments.emnist.results import client_table, summarise
+from sartor.experiments.emnist.settings import Settings
+from sartor.experiments.emnist.work import Seed
+from sartor.files import sweep, write_atomic, write_json
+from sartor.interrupts import Interrupts
+from sartor.progress import Bar
+from sartor.report import write_report
+from sartor.runs.record import Events, provenance, write_table
+from sartor.runs.toml import to_toml
+
+AT_ONCE = 3
+"""Lines that run side by side on a GPU: while one computes, others are compiled and planned."""
+
+
+def reproduce(
+    settings: Settings, out: str | Path, *, resume: bool = False, progress: bool | None = None
+) -> dict[str, Any]:
+    """Run the EMNIST experiment and write its report.
+
+    Args:
+        settings: its size, and its data.
+        out: the directory; it will hold ``results.json``, ``per_client.parquet``, ``report.html``,
+            ``figures/``, ``events.jsonl`` and in ``checkpoint/`` every finished cell.
+        resume: go on with the experiment in that directory, perhaps with more seeds or parts;
+            without it, ``out`` must be new.
+        progress: whether to show a progress bar; on a terminal only, if not given.
+
+    Returns:
+        What is in ``results.json``.
+    """
+    out = Path(out)
+    table = settings.to_table()
+    look(out, "emnist", table, resume, may_change=("seeds", "parts", "rows"))
+    began = time.perf_counter()
+    data = settings.open(progress)
+    check(settings.model, data)
+    for line in lines(settings):
+        if line.central is not None:
+            line.central.check(data)
+    write_atomic(out / "config.toml", to_toml({"emnist": table}))
+    sweep(out)
+    events = Events(out / "events.jsonl")
+    before = events.elapsed() if resume else 0.0
+    events.start(0 if resume else None)
+    cells = _run(settings, data, out / "checkpoint", events, progress)
+    results = {
+        **summarise(settings, data, cells),
+        **provenance(),
+        "memory": _memory(),
+        "wall_seconds": {
+            "total": round(before + time.perf_counter() - began, 1),
+            "cells": {f"{n} {name}": cell.facts["seconds"] for (n, name), cell in cells.items()},
+        },
+    }
+    write_table(out / "per_client.parquet", client_table(cells))
+    write_json(out / "results.json", results)
+    write_report([out], out / "report.html")
+    events.write("finished", seconds=results["wall_seconds"]["total"])
+    return results
+
+
+def _run(
+    settings: Settings, data: ClientData, directory: Path, events: Events, progress: bool | None
+) -> Cells:
+    """All cells, by seed and name."""
+    todo = lines(settings)
+    per_seed = sum(len(line.cells()) for line in todo)
+    workers = 1 if jax.default_backend() == "cpu" else AT_ONCE
+    stopping = threading.Event()
+    found: Cells = {}
+    latest = ["opening the data"]
+
+    def work(seed: Seed, line: Line) -> None:
+        for name, cell, new in seed.run(line):
+            found[seed.number, name] = cell
+            if new:
+                accuracy = float(
+                    cell.scores.loss.mean()
+                    if cell.scores.accuracy is None
+                    else cell.scores.accuracy.mean()
+                )
+                events.write(
+                    "cell",
+                    seed=seed.number,
+                    method=name,
+                    accuracy=accuracy,
+                    seconds=cell.facts["seconds"],
+                )
+
+    with (
+        warnings.catch_warnings(),
+        ThreadPoolExecutor(workers) as pool,
+        Bar("emnist", per_seed * settings.seeds, progress) as bar,
+        Interrupts() as interrupts,
+    ):
+        # Empty clusters are to be expected of some starts, and their shares are reported.
+        warnings.filterwarnings("ignore", message="HypCluster")
+        for number in range(settings.seeds):
+            seed = Seed(settings, data, number, directory, stopping, lambda w: latest.append(w))
+            waiting = {pool.submit(work, seed, line) for line in todo}
+            try:
+                while waiting:
+                    done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                    bar.update(len(found), f"seed {number}: {latest[-1]}")
+                    del latest[:-1]
+                    if interrupts.requested:
+                        total = per_seed * settings.seeds
+                        raise InterruptedRun(f"stopped with {len(found)} of {total} cells done")
+                    for future in done:
+                        future.result()
+            except BaseException:
+                stopping.set()
+                for future in waiting:
+                    future.cancel()
+                raise
+    names = [name for line in todo for name in line.cells()]
+    return {(n, name): found[n, name] for n in range(settings.seeds) for name in names}
+
+
+def _memory() -> dict[str, int | None]:
+    """The most memory that was in use: by this process, and on the device."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return {
+        "host_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "device_bytes": stats.get("peak_bytes_in_use"),
+    }

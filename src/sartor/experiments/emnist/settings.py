@@ -1,0 +1,185 @@
+"""The size of the experiment, and its data: who is seen, and who is not."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from sartor.data import ClientData
+from sartor.data import open as open_data
+from sartor.data.handwriting import handwriting
+from sartor.engine import Engine
+from sartor.errors import ConfigError, DataError
+from sartor.models import Model, cnn, mlp
+from sartor.personal.cover import COVER
+
+ROWS = ("fedavg", "agnostic", "hypcluster")
+"""The rows of the tables."""
+
+COLUMNS = ("initial", "finetune", "dapper", "mapper")
+"""Their columns."""
+
+PARTS = (
+    "tables", "local", "controls", "lambda", "starts", "clusters", "order", "optimizers"
+)  # fmt: skip
+"""What can be run: the paper's tables, and what goes beyond them."""
+
+PAPER = {
+    "table2": {
+        "fedavg": (0.843, 0.900, 0.901, 0.900),
+        "agnostic": (0.846, 0.899, 0.900, 0.899),
+        "hypcluster": (0.891, 0.902, 0.903, 0.901),
+    },
+    "table3": {
+        "fedavg": (0.841, 0.903, 0.903, 0.902),
+        "agnostic": (0.845, 0.901, 0.902, 0.901),
+        "hypcluster": (0.888, 0.901, 0.901, 0.899),
+    },
+}
+"""The accuracies that the paper has for seen clients (Table 2) and unseen ones (Table 3)."""
+
+UNSEEN = 900 / 3400
+"""The share of writers that central training never sees."""
+
+VALIDATION = 0.15
+"""The share of a client's training images that choices are made by."""
+
+SMOOTHING = 0.1
+"""How much of a label is spread over all classes: the paper's weight of 0.9."""
+
+Order = Literal["shuffled", "id", "high school last"]
+"""How writers are ordered before the last ones are made the unseen ones."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the experiment runs.
+
+    Attributes:
+        data: a file or directory with the writers' images; ``"emnist"`` downloads the full data,
+            ``"generated"`` makes handwriting of its own.
+        writers: how many of the writers; all of them if not given. Generated data has 548 then.
+        rows: which rows of the tables.
+        parts: what to run.
+        seeds: how often, each time with another shuffle of writers and other draws.
+        rounds: rounds of central training.
+        joint: rounds of Mapper's joint training.
+        cohort: clients in a round.
+        cover: the candidates for λ.
+        network: the paper's ``"cnn"``, or a small ``"mlp"``.
+        precision: of the arithmetic, ``"f32"`` or ``"bf16"``.
+        seed: seed of all randomness.
+        quick: whether it is the smaller version.
+    """
+
+    data: str = "emnist"
+    writers: int | None = None
+    rows: tuple[str, ...] = ROWS
+    parts: tuple[str, ...] = PARTS
+    seeds: int = 3
+    rounds: int = 1000
+    joint: int = 1000
+    cohort: int = 20
+    cover: tuple[float, ...] = COVER
+    network: Literal["cnn", "mlp"] = "cnn"
+    precision: Literal["f32", "bf16"] = "f32"
+    seed: int = 0
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in (("rows", ROWS), ("parts", PARTS)):
+            given = getattr(self, name)
+            wrong = [word for word in given if word not in known]
+            if wrong or not given:
+                raise ConfigError(f"{name}: choose some of {', '.join(known)} (got {wrong})")
+            # In one order, so that the same choice is the same settings.
+            object.__setattr__(self, name, tuple(word for word in known if word in given))
+        if "tables" not in self.parts:
+            object.__setattr__(self, "parts", ("tables", *self.parts))
+        least = {"seeds": 1, "rounds": 4, "joint": 1, "cohort": 1, "writers": 4}
+        for name, value in least.items():
+            given = getattr(self, name)
+            if given is not None and given < value:
+                raise ConfigError(f"{name}={given}: it must be at least {value}")
+
+    @classmethod
+    def small(cls, **changes: Any) -> Settings:
+        """What ``--quick`` runs."""
+        quick = {
+            "writers": 120, "parts": ("tables", "local", "order"), "seeds": 1, "rounds": 200,
+            "joint": 30, "cover": (0.0, 0.25, 0.5, 0.75, 1.0), "network": "mlp", "quick": True,
+        }  # fmt: skip
+        return cls(**{**quick, **changes})
+
+    @property
+    def generated(self) -> bool:
+        """Whether the handwriting is not real."""
+        return self.data == "generated"
+
+    @property
+    def model(self) -> Model:
+        """The hypothesis class."""
+        if self.network == "mlp":
+            return mlp((28, 28), (128,), classes=62, smoothing=SMOOTHING)
+        return cnn(62, smoothing=SMOOTHING)
+
+    @property
+    def engine(self) -> Engine:
+        """How it is run."""
+        return Engine(precision=self.precision)
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values, as they are written to files; without what is not given."""
+        table = {key: v for key, v in dataclasses.asdict(self).items() if v is not None}
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in table.items()}
+
+    def open(self, progress: bool | None = None) -> ClientData:
+        """The writers, with their training and test images."""
+        if self.generated:
+            return handwriting(self.writers or 548)
+        path = Path(self.data)
+        data = open_data(path)
+        if not data.sizes("test").any():
+            data = data.split(test=0.1, seed=0)
+        if self.writers is not None and self.writers < len(data):
+            data = data.select(_some(data, self.writers))
+        if "agnostic" in self.rows and "domain" not in data.metadata:
+            raise DataError(
+                f"{self.data}: the writers' sources are not known, which Agnostic needs as "
+                "domains; leave that row out: --row fedavg --row hypcluster"
+            )
+        return data
+
+
+def _some(data: ClientData, count: int) -> list[str]:
+    """The same writers each time, whatever their order."""
+    order = np.argsort(data.hashes, kind="stable")[:count]
+    return [data.ids[k] for k in np.sort(order)]
+
+
+def divide(data: ClientData, order: Order, seed: int) -> ClientData:
+    """Seen and unseen writers in the paper's ratio, and images to choose by.
+
+    The paper shuffles the writers before it sets the last ones aside; in another order, those who
+    are set aside differ from the rest.
+    """
+    divided = data.split(unseen=UNSEEN, validation=VALIDATION, seed=seed)
+    if order == "shuffled":
+        return divided
+    source = data.metadata["domain"].astype(str) if order == "high school last" else None
+    late = np.zeros(len(data)) if source is None else source == "high school"
+    ids = np.array(data.ids)
+    last = np.lexsort((ids, late))[int(divided.seen.sum()) :]
+    seen = np.ones(len(data), np.bool_)
+    seen[last] = False
+    return dataclasses.replace(divided, seen=seen)
+
+
+def whole(data: ClientData) -> ClientData:
+    """The data for those who have nothing to choose: they train on all training images."""
+    bounds = data.bounds.copy()
+    bounds[:, 1] = bounds[:, 2]
+    return dataclasses.replace(data, bounds=bounds)
