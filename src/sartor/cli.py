@@ -32,7 +32,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="Look at data before training on it.", no_args_is_help=True)
+data_app = typer.Typer(help="Look at data and convert it.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
@@ -310,15 +310,58 @@ def report_command(
     typer.echo(f"Report:  {target}")
 
 
+DataPath = Annotated[Path, typer.Argument(help="A file or directory with clients' data.")]
+ClientColumn = Annotated[str | None, typer.Option(help="The client column, for tables.")]
+LabelColumn = Annotated[str | None, typer.Option(help="The label column, for tables.")]
+DomainColumn = Annotated[str | None, typer.Option(help="The domain column, for tables.")]
+FeatureColumns = Annotated[
+    list[str] | None, typer.Option(help="A feature column; repeat it. (default: all others)")
+]
+
+
+class Format(StrEnum):
+    """What data can be converted to."""
+
+    hdf5 = "hdf5"
+    sqlite = "sqlite"
+    fedjax = "fedjax"
+    leaf = "leaf"
+    sartor = "sartor"
+
+
+@data_app.command("convert")
+def convert_command(
+    path: DataPath,
+    out: Annotated[Path, typer.Argument(help="The directory to write, new or empty.")],
+    to: Annotated[
+        Format,
+        typer.Option(
+            help="TensorFlow Federated's HDF5 or SQLite, FedJAX's SQLite, LEAF's JSON, or Sartor's "
+            "own directory, pixels as bytes and mapped when it is opened."
+        ),
+    ],
+    client: ClientColumn = None,
+    label: LabelColumn = None,
+    domain: DomainColumn = None,
+    features: FeatureColumns = None,
+) -> None:
+    """Write data in another format."""
+    opened = sartor.data.open(
+        path, client=client, label=label, domain=domain, features=features or None
+    )
+    sartor.data.convert(opened, out, to.value)
+    typer.echo(
+        f"Data:  {out}, {to.value} of {len(opened):,} clients, {len(opened.rows):,} examples"
+    )
+
+
 @data_app.command("info")
 def info_command(
-    path: Annotated[Path, typer.Argument(help="A file or directory with clients' data.")],
-    client: Annotated[str | None, typer.Option(help="The client column, for tables.")] = None,
-    label: Annotated[str | None, typer.Option(help="The label column, for tables.")] = None,
-    domain: Annotated[str | None, typer.Option(help="The domain column, for tables.")] = None,
-    features: Annotated[
-        list[str] | None, typer.Option(help="A feature column; repeat it. (default: all others)")
-    ] = None,
+    path: DataPath,
+    client: ClientColumn = None,
+    label: LabelColumn = None,
+    domain: DomainColumn = None,
+    features: FeatureColumns = None,
 ) -> None:
     """Show clients, sizes and labels, and warn where the order of clients carries a shift."""
     opened = sartor.data.open(

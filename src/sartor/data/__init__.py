@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sartor.data.arrays import from_arrays, from_dict
+from sartor.data.convert import convert
 from sartor.data.dataset import PARTS, ClientData
 from sartor.data.files import open
 from sartor.data.info import Description, OrderShift, describe, order_shift
@@ -14,6 +15,7 @@ __all__ = [
     "ClientData",
     "Description",
     "OrderShift",
+    "convert",
     "describe",
     "from_arrays",
     "from_dict",

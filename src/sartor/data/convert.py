@@ -1,4 +1,4 @@
-"""Client data written in other projects' formats: what `sartor.data.open` reads, the other way."""
+"""Client data written in another format: what `sartor.data.open` reads, the other way."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sqlite3
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ import numpy.typing as npt
 
 from sartor.data.dataset import PARTS, ClientData
 from sartor.data.example_proto import make_example
+from sartor.data.federated import writer_domains
+from sartor.data.store import write_store
 from sartor.errors import ConfigError
 from sartor.files import replacing, write_atomic
 
@@ -25,18 +28,41 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def convert(data: ClientData, path: str | os.PathLike[str], format: str) -> None:
-    """Write a data set into a new directory, in another project's format.
+    """Write a data set into a new directory, in another format; `sartor.data.open` reads it again.
 
     Args:
         data: the data set. Labels become `label`, and a single input `pixels`, bytes of which are
-            written as the floats k/255.
+            written as the floats k/255 (but in "sartor", where all stays as it is).
         path: the directory; it must be new or empty.
-        format: "hdf5" or "sqlite" as TensorFlow Federated has them, "fedjax", or "leaf".
+        format: "hdf5" or "sqlite" as TensorFlow Federated has them, "fedjax", "leaf", or "sartor",
+            the native directory.
+
+    >>> import tempfile
+    >>> from sartor.data import from_dict, open
+    >>> data = from_dict({who: {"x": [[30.0, 1.5]], "y": [1]} for who in ("ann", "bob")})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     convert(data, folder + "/toy", "hdf5")
+    ...     open(folder + "/toy")
+    ClientData(2 clients, 2 examples: x float32[2], y int64)
     """
     if format not in FORMATS:
         raise ConfigError(f"format={format!r}: choose one of {', '.join(FORMATS)}")
     with replacing(path, lambda _: False) as folder:
         FORMATS[format](data, folder)
+    lost = [] if format == "sartor" else _lost(data)
+    if lost:
+        warnings.warn(
+            f"{format} has no place for {', '.join(lost)}: left out; the format sartor keeps all",
+            stacklevel=2,
+        )
+
+
+def _lost(data: ClientData) -> list[str]:
+    """What only the native directory can hold."""
+    again = writer_domains(data.ids)  # which are read off the clients' names
+    lost = [repr(name) for name, values in data.metadata.items() if list(values) != again.get(name)]
+    lost += ["the labels' names"] if data.label_names else []
+    return lost + ([] if data.seen.all() else ["which clients are unseen"])
 
 
 def _clients(data: ClientData, part: str) -> Iterator[tuple[str, Arrays]]:
@@ -125,7 +151,7 @@ SHARD = 100
 """Clients in a shard of LEAF."""
 
 FORMATS: dict[str, Callable[[ClientData, Path], None]] = {
-    "hdf5": _hdf5, "sqlite": _sqlite, "fedjax": _fedjax, "leaf": _leaf
+    "hdf5": _hdf5, "sqlite": _sqlite, "fedjax": _fedjax, "leaf": _leaf, "sartor": write_store
 }  # fmt: skip
 """The formats that can be written."""
 
@@ -134,6 +160,8 @@ def _plain(arrays: Arrays) -> dict[str, Any]:
     values = arrays.get("pixels", arrays.get("x"))
     if values is None or set(arrays) - {"label", "pixels", "x"}:
         raise ConfigError(f"LEAF has one input and a label, not the columns {sorted(arrays)}")
+    if arrays["label"].dtype.kind == "f":
+        raise ConfigError("LEAF has whole numbers as labels, not the floats of a regression")
     exact = np.rint(values.astype(np.float64) * 255) / 255
     if (exact.astype(np.float32) == values).all():  # k/255, written without the noise of floats
         values = exact

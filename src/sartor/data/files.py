@@ -19,9 +19,10 @@ from sartor.errors import ConfigError, FileError
 
 _UNDERSTOOD = (
     "understood are: a directory written by data.save(), an HDF5 file of TensorFlow Federated or a "
-    "directory with *_train.h5 and *_test.h5, SQLite of TensorFlow Federated or FedJAX (a file, or "
-    "a directory with *_train.sqlite and *_test.sqlite), LEAF's .json shards (a file, a directory, "
-    "or one with train/ and test/), a .csv file, a Parquet file, Parquet of flwrlabs/femnist"
+    "directory with *_train.h5 and *_test.h5, SQLite of TensorFlow Federated or FedJAX (a file, a "
+    "directory with it, or one with *_train.sqlite and *_test.sqlite), LEAF's .json shards (a "
+    "file, a directory, or one with train/ and test/), a .csv file, a Parquet file, Parquet of "
+    "flwrlabs/femnist"
 )
 
 _log = logging.getLogger(__name__)

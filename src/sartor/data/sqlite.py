@@ -44,7 +44,7 @@ SHAPES = {"pixels": (28, 28)}
 
 
 def read_sqlite(path: str | os.PathLike[str], store: Path | None = None) -> ClientData:
-    """Client data from one file, or from a directory with `*_train.sqlite` and `*_test.sqlite`.
+    """Client data from a file, or a directory with one, or `*_train.sqlite` and `*_test.sqlite`.
 
     One file of TensorFlow Federated holds the splits `train` and `test` (or `all_train` and
     `all_test`), each of which becomes a part.
@@ -68,6 +68,9 @@ def sqlite_parts(path: Path) -> list[Part]:
     files = [("train", path)]
     if path.is_dir():
         files = [(p, file) for p in PARTS for file in sorted(path.glob(f"*_{p}.sqlite"))]
+        alone = list(path.glob("*.sqlite"))
+        if not files and len(alone) == 1:
+            files = [("train", alone[0])]  # as TensorFlow Federated has it, all parts in one file
         if len({part for part, _ in files}) < len(files):
             raise FileError(f"{path}: holds several datasets; keep one in a directory")
         if not files or files[0][0] != "train":
@@ -208,9 +211,10 @@ def _column(name: str, values: list[Any]) -> npt.NDArray[Any]:
     column = np.stack(values)
     if name in SHAPES and column.shape[1] == np.prod(SHAPES[name]):
         return column.reshape(len(values), *SHAPES[name])
-    if name == "label" and column.shape[1] == 1:
-        return column[:, 0].astype(np.int32)
-    return column[:, 0] if column.shape[1] == 1 else column
+    if column.shape[1] != 1:
+        return column
+    whole = name == "label" and column.dtype.kind == "i"  # others are those of a regression
+    return column[:, 0].astype(np.int32) if whole else column[:, 0]
 
 
 def _unpacked(packed: bytes) -> dict[str, npt.NDArray[Any]]:

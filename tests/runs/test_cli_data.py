@@ -1,0 +1,83 @@
+"""The command that converts data: what it writes, and what it says."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+from run_cases import table, write
+
+import sartor as library
+from sartor import cli
+from sartor.data.convert import FORMATS
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Images of some writers in a directory, as TensorFlow Federated has them."""
+    draw = np.random.default_rng(0)
+    (tmp_path / "source").mkdir()
+    for part, rows in {"train": 4, "test": 2}.items():
+        with h5py.File(tmp_path / "source" / f"fed_emnist_{part}.h5", "w") as file:
+            for writer in ("f0001_01", "f0439_08", "f2100_07"):
+                pixels = draw.integers(0, 256, (rows, 28, 28)) / np.float32(255)
+                file[f"examples/{writer}/pixels"] = pixels.astype(np.float32)
+                file[f"examples/{writer}/label"] = draw.integers(0, 62, rows).astype(np.int32)
+    return tmp_path / "source"
+
+
+def test_from_format_to_format_and_back(sartor, images, tmp_path):
+    """One after the other: all hold the same arrays, and those of the start."""
+    assert set(cli.Format) == set(FORMATS)
+    expected, path = library.data.open(images), images
+    for name in (*FORMATS, *reversed(FORMATS)):
+        target = path.parent / f"{path.name}-{name}"
+        code, out, err = sartor("data", "convert", path, target, "--to", name)
+        assert (code, err) == (0, "")
+        assert out == f"Data:  {target}, {name} of 3 clients, 18 examples\n"
+        found = library.data.open(target)
+        assert found.fingerprint == expected.fingerprint and found.ids == expected.ids
+        for client in expected.ids:
+            for part in ("train", "test"):
+                for column, values in expected.client(client, part).items():
+                    mine = found.client(client, part)[column]
+                    assert mine.dtype == values.dtype
+                    np.testing.assert_array_equal(mine, values)
+        path = target
+
+
+def test_a_table(sartor, tmp_path):
+    path = write(tmp_path / "people.csv", table())
+    columns = ["--client", "user", "--label", "label", "--domain", "region", "--features", "age"]
+    code, out, err = sartor("data", "convert", path, tmp_path / "own", "--to", "sartor", *columns)
+    assert (code, err) == (0, "") and "sartor of 6 clients, 72 examples" in out
+    expected = library.data.open(
+        path, client="user", label="label", domain="region", features=["age"]
+    )
+    assert library.data.open(tmp_path / "own").fingerprint == expected.fingerprint
+    code, _, err = sartor("data", "convert", path, tmp_path / "h5", "--to", "hdf5", *columns)
+    assert code == 0 and err == (
+        "warning: hdf5 has no place for 'domain', the labels' names: left out; the format sartor "
+        "keeps all\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "words, code, message",
+    [
+        (["absent", "new", "--to", "leaf"], 1, "error: absent: there is no such file"),
+        (["people.csv", "new", "--to", "leaf"], 1, "error: client: name the column of people.csv"),
+        (["source", "full", "--to", "leaf"], 1, "full exists and was not (only) written by Sartor"),
+        (["source", "new", "--to", "leaf", "--client", "a"], 1, "error: client='a': only for CSV"),
+        (["source", "new", "--to", "odd"], 2, "odd"),
+        (["source", "new"], 2, "--to"),
+    ],
+)
+def test_what_cannot_be_converted(sartor, images, tmp_path, monkeypatch, words, code, message):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "people.csv", table())
+    write(tmp_path / "full" / "mine", "")
+    found, out, err = sartor("data", "convert", *words)
+    assert (found, out) == (code, "") and message in err
+    assert code == 2 or (err.startswith("error: ") and err.count("\n") == 1)
+    assert not (tmp_path / "new").exists() and (tmp_path / "full" / "mine").exists()
