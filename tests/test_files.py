@@ -19,6 +19,7 @@ from sartor.files import (
     sweep,
     write_atomic,
     write_json,
+    writing,
 )
 
 
@@ -65,6 +66,24 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     if isinstance(error, OSError):
         assert f"cannot write {path}: No space left (3 bytes)" in str(raised.value)
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_in_pieces_is_whole_or_not_there(tmp_path):
+    with writing(tmp_path / "file") as file:
+        for piece in (b"in ", b"pieces"):
+            file.write(piece)
+        assert not (tmp_path / "file").exists()
+
+    def failing(error):
+        with writing(tmp_path / "file") as file:
+            file.write(b"new")
+            raise error
+
+    for error in (ZeroDivisionError(), FileError("of the block")):
+        with pytest.raises(type(error)) as raised:
+            failing(error)
+        assert raised.value is error
+    assert (tmp_path / "file").read_bytes() == b"in pieces" and os.listdir(tmp_path) == ["file"]
 
 
 def test_places_that_cannot_be_written(tmp_path):

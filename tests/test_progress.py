@@ -23,6 +23,12 @@ def test_shown_on_demand(capsys):
     assert all(word in captured.err for word in ("FedAvg", "2/3", "loss 0.25"))
 
 
+def test_an_end_that_is_not_known(capsys):
+    with Bar("fetching", total=None, show=True) as bar:
+        bar.update(2)
+    assert "2/?" in capsys.readouterr().err
+
+
 def test_errors_pass_through():
     with pytest.raises(ZeroDivisionError), Bar("rounds", total=3, show=False):
         _ = 1 / 0

@@ -32,7 +32,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="Look at data and convert it.", no_args_is_help=True)
+data_app = typer.Typer(help="Get data, look at it, convert it.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
@@ -308,6 +308,18 @@ def report_command(
     target = out or runs[0] / "report.html"
     write_report(runs, target)
     typer.echo(f"Report:  {target}")
+
+
+@data_app.command("download")
+def download_command(
+    cache: Annotated[
+        Path | None, typer.Option(help="The directory to keep it in. (default: ~/.cache/sartor)")
+    ] = None,
+) -> None:
+    """Get federated EMNIST, 3,400 writers of 62 classes, or go on getting it."""
+    with _stoppable(resume=True):  # the same command goes on
+        folder = sartor.data.download("emnist", cache)
+    typer.echo(f"Data:  {folder}")
 
 
 DataPath = Annotated[Path, typer.Argument(help="A file or directory with clients' data.")]

@@ -10,7 +10,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -33,23 +33,44 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     >>> target.read_text()
     'whole'
     """
-    data = content.encode() if isinstance(content, str) else content
+    with writing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A new file to fill, which takes the place of ``path`` when the block ends well."""
     part = _beside(path, "part")
+    size = 0
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            try:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            finally:
+                size = file.tell()
         os.replace(part, path)
+    except FileError:
+        raise
     except OSError as error:
         raise FileError(
-            f"cannot write {path}: {error.strerror or error} ({len(data):,} bytes); what was there "
+            f"cannot write {path}: {error.strerror or error} ({size:,} bytes); what was there "
             "before is untouched; free some space or choose another directory, then resume"
         ) from error
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def cache_root(cache: str | os.PathLike[str] | None = None) -> Path:
+    """Where to keep what can be had again, and deleted at any time: ~/.cache/sartor if not told.
+
+    >>> str(cache_root("here"))
+    'here'
+    """
+    return Path("~/.cache/sartor" if cache is None else cache).expanduser()
 
 
 def sweep(directory: Path) -> None:

@@ -15,14 +15,14 @@ class Bar:
 
     Args:
         title: what is going on.
-        total: how many units of work there are.
+        total: how many units of work there are; None where that is not known.
         show: whether to show it; on a terminal only if not given.
 
     >>> with Bar("rounds", total=3, show=False) as bar:
     ...     bar.update(3, "loss 0.1")
     """
 
-    def __init__(self, title: str, total: int, show: bool | None = None) -> None:
+    def __init__(self, title: str, total: int | None, show: bool | None = None) -> None:
         visible = sys.stderr.isatty() if show is None else show
         self._progress = Progress(
             TextColumn("{task.description}"),

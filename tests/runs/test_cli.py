@@ -20,8 +20,9 @@ def test_help_names_everything(sartor):
         (): ["run", "report", "data", "--version"],
         ("run",): ["config", "--out", "(default: runs/ ", "--resume", "--set", "KEY=VALUE"],
         ("report",): ["runs", "--out", "(default: report.html "],
-        ("data",): ["info", "convert"],
+        ("data",): ["info", "download", "convert"],
         ("data", "info"): ["path", "--client", "--label", "--domain"],
+        ("data", "download"): ["--cache", "(default:", "~/.cache/sartor)"],
         ("data", "convert"): ["path", "out", "--to", "--client", "--label", "--domain"],
     }.items():
         code, out, err = sartor(*words, "--help")

@@ -1,6 +1,8 @@
-"""The command that converts data: what it writes, and what it says."""
+"""The commands that get and convert data: what they write, and what they say."""
 
 from __future__ import annotations
+
+import socket
 
 import h5py
 import numpy as np
@@ -10,6 +12,7 @@ from run_cases import table, write
 import sartor as library
 from sartor import cli
 from sartor.data.convert import FORMATS
+from sartor.data.download import SOURCES, Source
 
 
 @pytest.fixture
@@ -81,3 +84,35 @@ def test_what_cannot_be_converted(sartor, images, tmp_path, monkeypatch, words, 
     assert (found, out) == (code, "") and message in err
     assert code == 2 or (err.startswith("error: ") and err.count("\n") == 1)
     assert not (tmp_path / "new").exists() and (tmp_path / "full" / "mine").exists()
+
+
+@pytest.fixture
+def no_server(monkeypatch):
+    """An address where nobody listens, as the source of EMNIST."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/fed_emnist.tar.bz2"
+        files = ("fed_emnist_train.h5", "fed_emnist_test.h5")
+        monkeypatch.setitem(SOURCES, "emnist", Source(url, "0" * 64, files))
+        yield url
+
+
+def test_downloading_without_a_network(sartor, no_server, images, tmp_path):
+    code, out, err = sartor("data", "download", "--cache", tmp_path / "cache")
+    assert (code, out) == (1, "") and err.startswith("error: emnist cannot be had: there is no ")
+    assert all(word in err for word in (no_server, str(tmp_path / "cache"), "--data generated"))
+    assert err.count("\n") == 1
+    (tmp_path / "cache" / "fed_emnist").rmdir()  # nothing is in it
+    images.rename(tmp_path / "cache" / "fed_emnist")
+    code, out, err = sartor("data", "download", "--cache", tmp_path / "cache")
+    assert (code, out, err) == (0, f"Data:  {tmp_path / 'cache' / 'fed_emnist'}\n", "")
+
+
+def test_ctrl_c_while_downloading_is_130(sartor, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(library.data, "download", interrupted)
+    code, out, err = sartor("data", "download")
+    assert (code, out) == (130, "")
+    assert err == "stopped. Everything so far is kept; go on with\n  sartor data download\n"

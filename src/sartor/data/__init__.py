@@ -5,6 +5,7 @@ from __future__ import annotations
 from sartor.data.arrays import from_arrays, from_dict
 from sartor.data.convert import convert
 from sartor.data.dataset import PARTS, ClientData
+from sartor.data.download import download
 from sartor.data.files import open
 from sartor.data.info import Description, OrderShift, describe, order_shift
 from sartor.data.synthetic import synthetic, synthetic_distributions
@@ -17,6 +18,7 @@ __all__ = [
     "OrderShift",
     "convert",
     "describe",
+    "download",
     "from_arrays",
     "from_dict",
     "from_frame",

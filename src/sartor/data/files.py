@@ -16,6 +16,7 @@ from sartor.data.sqlite import is_sqlite, read_sqlite, sqlite_bytes
 from sartor.data.store import is_store, open_store
 from sartor.data.tables import is_parquet, read_table, table_bytes
 from sartor.errors import ConfigError, FileError
+from sartor.files import cache_root
 
 _UNDERSTOOD = (
     "understood are: a directory written by data.save(), an HDF5 file of TensorFlow Federated or a "
@@ -143,5 +144,4 @@ def _cached(path: Path, cache: str | os.PathLike[str] | None, arguments: str) ->
     files = sorted(file for file in path.rglob("*") if file.is_file()) or [path]
     facts = [(str(f), f.stat().st_mtime_ns, f.stat().st_size) for f in files]
     key = hashlib.blake2b(f"{facts}{arguments}".encode(), digest_size=8).hexdigest()
-    root = Path("~/.cache/sartor" if cache is None else cache).expanduser()
-    return root / f"{path.stem}-{key}"
+    return cache_root(cache) / f"{path.stem}-{key}"

@@ -1,0 +1,241 @@
+"""Federated EMNIST from TensorFlow Federated's public storage, checked and ready to be opened.
+
+What was fetched in part is gone on with. What is there already, the archive or the files in it, is
+used without a question to the network, also where somebody has put it there by hand.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import hashlib
+import http.client
+import os
+import tarfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from sartor.data.dataset import nearest
+from sartor.errors import ConfigError, FileError
+from sartor.files import cache_root, sweep, writing
+from sartor.progress import Bar
+from sartor.version import __version__
+
+TIMEOUT = 30.0
+"""Seconds without a word from the server."""
+
+_BLOCK = 1 << 18
+_ERRORS = OSError, http.client.HTTPException, tarfile.TarError, EOFError
+"""What networks, disks and archives raise."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set is on the network.
+
+    Attributes:
+        url: a .tar.bz2 archive.
+        sha256: the archive's hash, in hex.
+        files: the HDF5 files that are wanted of it.
+        size: the archive's size in bytes; None where it is not known, and the hash must do.
+    """
+
+    url: str
+    sha256: str
+    files: tuple[str, ...]
+    size: int | None = None
+
+    @property
+    def archive(self) -> str:
+        """The archive's name."""
+        return self.url.rsplit("/", 1)[-1]
+
+
+SOURCES = {
+    "emnist": Source(
+        # Address and hash are those of TensorFlow Federated's own loader.
+        url="https://storage.googleapis.com/tff-datasets-public/fed_emnist.tar.bz2",
+        sha256="fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0",
+        files=("fed_emnist_train.h5", "fed_emnist_test.h5"),
+    )
+}
+"""The data sets that can be downloaded. "emnist": 3,400 writers, 62 classes, 749,068 images."""
+
+
+def download(
+    name: str = "emnist",
+    cache: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> Path:
+    """Get a data set, if it is not there yet; the directory is one for `sartor.data.open`.
+
+    Args:
+        name: which; "emnist" is federated EMNIST with all 62 classes.
+        cache: where to, in a directory of its own below; None for ~/.cache/sartor. It can be
+            deleted at any time.
+        progress: whether to show a bar; None for one on a terminal only.
+    """
+    if name not in SOURCES:
+        raise ConfigError(f"name={name!r}: it cannot be downloaded{nearest(name, SOURCES)}")
+    source = SOURCES[name]
+    folder = cache_root(cache) / source.archive.removesuffix(".tar.bz2")
+    if _is_complete(source, folder):
+        return folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            if not _is_complete(source, folder):  # nobody else has got it meanwhile
+                sweep(folder)
+                archive = _archive(source, folder, progress)
+                _unpack(source, archive, progress)
+    except _ERRORS as error:
+        raise FileError(
+            f"{name} cannot be had: {_reason(error)}; try again, or get {source.url} in another "
+            f"way and put {source.archive} into {folder} (or {' and '.join(source.files)}), or do "
+            "without: --data DIR takes data that you have, --data generated makes some up"
+        ) from error
+    return folder
+
+
+def _is_complete(source: Source, folder: Path) -> bool:
+    """Whether all files are there to their ends: h5py opens no file that was cut short."""
+    try:
+        for name in source.files:
+            h5py.File(folder / name).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until nobody else is at it, where the file system can tell."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl  # which not all systems have
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _archive(source: Source, folder: Path, progress: bool | None) -> Path:
+    """The archive, checked: as it lies there, or fetched."""
+    archive = folder / source.archive
+    if not archive.exists():
+        part = folder / f"{source.archive}.part"
+        _fetch(source, part, progress)
+        os.replace(part, archive)
+        return archive
+    found = _digest(archive).hexdigest()
+    if found != source.sha256:  # perhaps put there by hand, so it is not ours to remove
+        raise FileError(
+            f"{archive} is cut short, damaged or something else, with SHA-256 {found} instead of "
+            f"{source.sha256}: remove it"
+        )
+    return archive
+
+
+def _fetch(source: Source, part: Path, progress: bool | None) -> None:
+    """Fetch what is missing of the archive; what has come is kept, however this ends."""
+    done, digest = 0, hashlib.sha256()
+    if part.exists():
+        done, digest = part.stat().st_size, _digest(part)
+    if digest.hexdigest() == source.sha256:
+        return
+    answer, done = _ask(source.url, done)
+    with answer:
+        total = source.size if answer.length is None else done + answer.length
+        if source.size not in (None, total):
+            raise FileError(
+                f"the server's file has {total:,} bytes instead of {source.size:,}, so it is "
+                "another one"
+            )
+        if not done:
+            digest = hashlib.sha256()
+        with (
+            part.open("ab" if done else "wb") as file,
+            Bar(f"{source.archive}, MB", total and total >> 20, progress) as bar,
+        ):
+            while block := answer.read(_BLOCK):
+                file.write(block)
+                digest.update(block)
+                done += len(block)
+                bar.update(done >> 20)
+    if total is not None and done < total:
+        raise FileError(f"the connection was cut after {done:,} of {total:,} bytes, which are kept")
+    if digest.hexdigest() != source.sha256:
+        part.unlink()
+        raise FileError(
+            f"what came has SHA-256 {digest.hexdigest()} instead of {source.sha256} and was removed"
+        )
+
+
+def _digest(path: Path) -> Any:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256")
+
+
+def _ask(url: str, start: int) -> tuple[Any, int]:
+    """The server's answer, and where in the file it begins: at 0 if it cannot be at ``start``."""
+    headers = {"User-Agent": f"sartor/{__version__}", "Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if not start or error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise
+        return _ask(url, 0)  # the file has no more than we have, so ours is not the same
+    if not start or answer.status != http.client.PARTIAL_CONTENT:
+        return answer, 0
+    if answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+        return answer, start
+    answer.close()
+    return _ask(url, 0)
+
+
+def _unpack(source: Source, archive: Path, progress: bool | None) -> None:
+    """Write the files that are wanted, and nothing else, beside the archive."""
+    missing = set(source.files)
+    with (
+        archive.open("rb") as file,
+        bz2.open(file) as stream,  # tarfile's own may unpack all of it into memory at once
+        tarfile.open(fileobj=stream, mode="r|") as tar,
+        Bar("unpacking, MB", archive.stat().st_size >> 20, progress) as bar,
+    ):
+        for member in tar:
+            # No path comes from the archive: names are ours, and only plain files are read.
+            name = member.name.removeprefix("./")
+            content = tar.extractfile(member) if name in missing and member.isfile() else None
+            if content is None:
+                continue
+            with writing(archive.with_name(name)) as target:
+                while block := content.read(_BLOCK):
+                    target.write(block)
+                    bar.update(file.tell() >> 20)
+            missing.remove(name)
+    if missing:
+        raise FileError(f"there is no {' and no '.join(sorted(missing))} in {archive}")
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the server answered {error.code} {error.reason}"
+    if isinstance(error, urllib.error.URLError):
+        return f"there is no connection ({error.reason})"
+    if isinstance(error, FileError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+    return f"{type(error).__name__} {error}"
