@@ -194,10 +194,10 @@ def emnist_command(
         int | None, typer.Option(help="How often, each time shuffled anew. (default: 3; quick: 1)")
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Rounds of central training. (default: 1000; quick: 200)")
+        int | None, typer.Option(help="Rounds of central training. (default: 1000; quick: 150)")
     ] = None,
     joint: Annotated[
-        int | None, typer.Option(help="Mapper's joint rounds. (default: as many; quick: 30)")
+        int | None, typer.Option(help="Mapper's joint rounds. (default: as many; quick: 15)")
     ] = None,
     precision: Annotated[
         Precision, typer.Option(help="f32, or bf16 for faster arithmetic on a GPU.")

@@ -76,7 +76,7 @@ def recipe_of(what: str, data: str) -> str:
 def slug(name: str) -> str:
     """A cell's name as a file's.
 
-    >>> slug("fedavg+dapper with λ = 0.5")
+    >>> slug("fedavg + dapper with λ = 0.5")
     'fedavg-dapper-with-0.5'
     """
     return re.sub("[^a-zA-Z0-9.]+", "-", name)

@@ -48,7 +48,7 @@ def claims(pool: Pool) -> list[dict[str, Any]]:
 
 
 def _title(name: str) -> str:
-    row, _, personal = name.partition("+")
+    row, _, personal = name.partition(" + ")
     return TITLES[row] + (f" + {TITLES[personal]}" if personal else "")
 
 

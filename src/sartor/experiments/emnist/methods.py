@@ -10,6 +10,9 @@ from sartor.engine import Optimizer
 from sartor.experiments.emnist.settings import Order, Settings
 from sartor.personal import Dapper, Finetune, Local, Mapper, Personal
 
+ORDERS: tuple[Order, ...] = ("id", "high school last")
+"""Orders of writers that are not shuffled."""
+
 
 class Line(NamedTuple):
     """A central model and what is made of it; every one of these is a cell.
@@ -38,7 +41,7 @@ class Line(NamedTuple):
 
     def cell(self, personal: str) -> str:
         """The name of a personal algorithm's cell."""
-        return f"{self.name}+{personal}" if self.central else self.name
+        return f"{self.name} + {personal}" if self.central else self.name
 
 
 def lines(settings: Settings) -> list[Line]:
@@ -137,10 +140,9 @@ def _clusters(settings: Settings) -> list[Line]:
 
 def _orders(settings: Settings) -> list[Line]:
     """The same on writers that are not shuffled."""
-    orders: tuple[Order, ...] = ("id", "high school last")
     tuned = {"finetune": Finetune(epochs=5, learning_rate=0.01)}
     central = central_of(settings, "fedavg")
-    return [Line(f"fedavg by {order}", central, tuned, order=order) for order in orders]
+    return [Line(f"fedavg by {order}", central, tuned, order=order) for order in ORDERS]
 
 
 def _optimizers(settings: Settings) -> list[Line]:

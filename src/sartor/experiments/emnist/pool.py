@@ -43,7 +43,7 @@ class Pool:
 
     def estimate(self, values: Floats) -> dict[str, Any]:
         """The mean with a 95% interval over writers, and the means of the seeds."""
-        mean, weights = _by_writer(values)
+        mean, weights = by_writer(values)
         low, high = bootstrap_interval(mean, weights)
         by_seed = np.nanmean(values, axis=1)
         spread = float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None
@@ -58,11 +58,11 @@ class Pool:
 
     def tested(self, values: Floats) -> dict[str, Any]:
         """An estimate of differences, and the p-value that their mean is zero."""
-        mean, weights = _by_writer(values)
+        mean, weights = by_writer(values)
         return {**self.estimate(values), "p_value": sign_flip(mean * weights), "writers": len(mean)}
 
 
-def _by_writer(values: Floats) -> tuple[Floats, Floats]:
+def by_writer(values: Floats) -> tuple[Floats, Floats]:
     """The mean of every writer that has a value, and in how many seeds it has."""
     counts = (~np.isnan(values)).sum(axis=0)
     some = counts > 0
@@ -81,4 +81,4 @@ def member(scores: Scores, group: str) -> npt.NDArray[np.bool_]:
 
 def cell_name(row: str, column: str) -> str:
     """The cell of the tables' row and column."""
-    return row if column == "initial" else f"{row}+{column}"
+    return row if column == "initial" else f"{row} + {column}"

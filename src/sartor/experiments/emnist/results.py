@@ -18,8 +18,16 @@ from sartor.evaluation.statistics import (
 )
 from sartor.experiments.emnist.cells import Cell
 from sartor.experiments.emnist.claims import claims
-from sartor.experiments.emnist.methods import lines
-from sartor.experiments.emnist.pool import GROUPS, Cells, Floats, Pool, cell_name, member
+from sartor.experiments.emnist.methods import ORDERS, lines
+from sartor.experiments.emnist.pool import (
+    GROUPS,
+    Cells,
+    Floats,
+    Pool,
+    by_writer,
+    cell_name,
+    member,
+)
 from sartor.experiments.emnist.settings import COLUMNS, PAPER, VALIDATION, Settings
 
 
@@ -52,7 +60,36 @@ def summarise(settings: Settings, data: ClientData, cells: Cells) -> dict[str, A
         "claims": claims(pool),
         "methods": {name: _method(pool, name) for name in names},
     }
+    if "lambda" in settings.parts and "fedavg" in settings.rows:
+        found["lambda"] = _by_lambda(pool)
+    if "order" in settings.parts:
+        orders = {"shuffled": "fedavg", **{o: f"fedavg by {o}" for o in ORDERS}}
+        found["order"] = {o: _gap(pool, name) for o, name in orders.items() if name in names}
     return dict(jsonable(found))
+
+
+def _by_lambda(pool: Pool) -> dict[str, Any]:
+    """Dapper with one λ for all; and with the best on each writer's own test images."""
+    cover = pool.settings.cover
+    found: dict[str, Any] = {"cover": list(cover)}
+    for group in GROUPS:
+        every = [pool.values(f"fedavg + dapper with λ = {point:g}", group) for point in cover]
+        found[group] = [pool.estimate(values) for values in every]
+        found[f"{group}_oracle"] = pool.estimate(np.max(every, axis=0))
+    return found
+
+
+def _gap(pool: Pool, name: str) -> dict[str, Any]:
+    """By how much unseen writers are worse off than seen ones; they are not the same writers."""
+    seen, unseen = (pool.values(name, group) for group in GROUPS)
+    gap = np.nanmean(unseen, axis=1) - np.nanmean(seen, axis=1)
+    means = [by_writer(values)[0] for values in (seen, unseen)]
+    error = float(np.sqrt(sum(m.var(ddof=1) / len(m) for m in means)))
+    mean = float(gap.mean())
+    return {
+        "seen": pool.estimate(seen), "unseen": pool.estimate(unseen), "gap": mean,
+        "low": mean - 1.96 * error, "high": mean + 1.96 * error, "by_seed": gap.tolist(),
+    }  # fmt: skip
 
 
 def _about(settings: Settings, data: ClientData, cells: Cells) -> dict[str, Any]:
@@ -91,14 +128,14 @@ def _method(pool: Pool, name: str) -> dict[str, Any]:
     for fact in ("loss", "margin", "domain_weights", "chosen", "tried"):
         if fact in cells[0].facts:
             found["training_loss" if fact == "loss" else fact] = cells[0].facts[fact]
-    if "cluster" in first.extra and "+" not in name:
+    if "cluster" in first.extra and " + " not in name:
         found["clusters"] = _clusters(cells)
         found["oracle"] = {
             g: pool.estimate(pool.values(name, g, "oracle_accuracy")) for g in GROUPS
         }
     if "lambda" in first.extra:
         found["lambda"] = {g: _shares(cells, g) for g in GROUPS}
-    central = name.partition("+")[0]
+    central = name.partition(" + ")[0]
     if central != name:
         found |= _against(pool, name, central)
     return found

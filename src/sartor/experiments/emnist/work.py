@@ -110,7 +110,7 @@ class Seed:
         if name == line.name and line.central is not None:
             algorithms = [line.central]
         elif line.central is not None:
-            algorithms = [line.central, line.personal[name.removeprefix(f"{line.name}+")]]
+            algorithms = [line.central, line.personal[name.removeprefix(f"{line.name} + ")]]
         how = [describe(a) for a in algorithms if a is not None]
         settings = self.settings
         what = [how, line.order, line.everything, settings.network, settings.precision, self.seed]
@@ -145,7 +145,7 @@ class Seed:
                 facts["domain_weights"] = central.history["domain_weights"][-1].tolist()
             facts["cost"] = central.cost.total() if central.cost else None
             return Cell(_named(scores, name), facts)
-        personal = line.personal[name.removeprefix(f"{line.name}+")] if central else None
+        personal = line.personal[name.removeprefix(f"{line.name} + ")] if central else None
         personal = personal or next(iter(line.personal.values()))
         chooses = len(personal.cover) > 1
         mine = data if chooses else whole(data)
