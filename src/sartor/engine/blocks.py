@@ -18,7 +18,7 @@ from jax.sharding import Mesh, PartitionSpec
 from sartor.caching import made_once
 from sartor.data import ClientData
 from sartor.engine.engine import Engine, source
-from sartor.engine.lanes import LANES, each
+from sartor.engine.lanes import LANES, each, read_by
 from sartor.engine.objectives import Objective
 from sartor.engine.programs import HELD, personal, said_of, tried
 from sartor.engine.schedule import (
@@ -312,7 +312,7 @@ def _runner(recipe: Recipe, engine: Engine, beside: int, trial: bool, readers: i
             program = tried(program, objective, central, columns)
         said = None
         if objective.asks(central, readers) and not beside and set(columns) != {"y"}:
-            said = said_of(objective, central, columns, plan.order)
+            said = said_of(objective, central, columns, plan.order, read_by(plan))
             if trial:
                 jobs = {**jobs, "held said": _held_said(objective, central, columns, jobs)}
         return each(program, plan, columns, jobs, recipe.batch, beside, said)

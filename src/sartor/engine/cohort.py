@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
-from sartor.engine.lanes import LANES, Batch, Program, fold, take
+from sartor.engine.lanes import LANES, Batch, Program, fold, read_by, take
 from sartor.engine.objectives import Leaves, Objective, over_hypotheses
 from sartor.engine.programs import Loss, personal, said_of, single_step, trainer, tried
 from sartor.engine.schedule import Schedule
@@ -244,7 +244,8 @@ class Cohort(NamedTuple):
         """What the central hypotheses say of a pass's examples, if it pays to ask all of them."""
         if not objective.asks(central, readers) or set(self.columns) == {"y"}:
             return None
-        return said_of(objective, central, self.columns, self.plans[name].order)
+        plan = self.plans[name]
+        return said_of(objective, central, self.columns, plan.order, read_by(plan))
 
     def _fold(
         self, program: Program, name: str, jobs: Tree, q: int, said: jax.Array | None = None

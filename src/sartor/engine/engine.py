@@ -88,7 +88,7 @@ class Engine:
         # its multiprocessors (bench/RESULTS.md).
         on_cpu = self.local_devices()[0].platform == "cpu"
         # With many jobs little is lost where the last ones end, so more lanes pay.
-        filling = 2**20 // lane if on_cpu else max(2**29 // lane, 12 if wanted < 48 else 24)
+        filling = 2**20 // lane if on_cpu else max(2**29 // lane, 12 if wanted < 48 else 32)
         fitting = self.budget() // 4 // lane
         if fitting < 1:
             raise ConfigError(

@@ -160,6 +160,11 @@ def _places(plan: Schedule, s: jax.Array, batch: int, beside: int) -> jax.Array:
     return plan.at[s][:, None] + read
 
 
+def read_by(plan: Schedule) -> jax.Array:
+    """How many of a schedule's examples are read by anybody."""
+    return jnp.max(jnp.asarray(plan.at) + plan.valid)
+
+
 def _told(job: Tree, plan: Schedule, s: jax.Array, batch: int, said: jax.Array | None) -> Tree:
     """The jobs of all lanes, with what the central hypothesis of each says of its batch."""
     if said is None:

@@ -55,7 +55,7 @@ class Objective(Protocol):
     def asks(self, central: Params, readers: int) -> bool:
         """Whether to find out once what all central hypotheses say of examples.
 
-        It pays for the objectives that need it, where as many jobs read each example as there are
+        It pays for the objectives that need it, where more jobs read each example than there are
         hypotheses. Jobs are then told under ``said``.
         """
 

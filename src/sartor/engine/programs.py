@@ -136,11 +136,23 @@ def tried(program: Program, objective: Objective, central: Params, columns: Tree
     return program._replace(end=end)
 
 
-def said_of(objective: Objective, central: Params, columns: Tree, rows: Any) -> jax.Array:
-    """What the central hypotheses say of the examples in some rows: [q, rows, ...]."""
-    count = -(-len(rows) // SAID)
-    grid = jnp.pad(rows, (0, count * SAID - len(rows))).reshape(count, SAID)
-    said = jax.lax.map(lambda some: objective.says(central, take(columns, some)[0]), grid)
+def said_of(
+    objective: Objective, central: Params, columns: Tree, rows: Any, count: Any = None
+) -> jax.Array:
+    """What the central hypotheses say of the examples in the first ``count`` rows: [q, rows, ...].
+
+    All of them if not given; schedules have room for more examples than there are.
+    """
+    batches = -(-len(rows) // SAID)
+    grid = jnp.pad(rows, (0, batches * SAID - len(rows))).reshape(batches, SAID)
+
+    def ask(b: Any) -> jax.Array:
+        return objective.says(central, take(columns, grid[b])[0])  # [q, batch, ...]
+
+    shape = jax.eval_shape(ask, 0)
+    nothing = jnp.zeros((batches, *shape.shape), shape.dtype)
+    needed = batches if count is None else -(-count // SAID)
+    said = jax.lax.fori_loop(0, needed, lambda b, out: out.at[b].set(ask(b)), nothing)
     said = jnp.moveaxis(said, 0, 1)  # [q, batches, batch, ...]
     return said.reshape(said.shape[0], -1, *said.shape[3:])[:, : len(rows)]
 

@@ -195,7 +195,7 @@ class Mixture:
     def asks(self, central: Params, readers: int) -> bool:
         """Of few hypotheses; an exact minimiser reads each example once, and then predicts."""
         hypotheses = jax.tree.leaves(_hypotheses(central))[0].shape[0]
-        return self.joint and not self.exact and hypotheses <= readers
+        return self.joint and not self.exact and hypotheses < readers
 
     def says(self, central: Params, x: Any) -> jax.Array:
         """What every central hypothesis says of examples: [q, n, ...]."""

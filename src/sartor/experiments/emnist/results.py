@@ -125,6 +125,8 @@ def _method(pool: Pool, name: str) -> dict[str, Any]:
         "cost": _mean_cost(cells),
         "seconds": [cell.facts["seconds"] for cell in cells],
     }
+    if "validation_loss" in cells[0].facts:
+        found["validation_loss"] = [cell.facts["validation_loss"] for cell in cells]
     for fact in ("loss", "margin", "domain_weights", "chosen", "tried"):
         if fact in cells[0].facts:
             found["training_loss" if fact == "loss" else fact] = cells[0].facts[fact]

@@ -144,6 +144,8 @@ class Seed:
             if "domain_weights" in central.history:
                 facts["domain_weights"] = central.history["domain_weights"][-1].tolist()
             facts["cost"] = central.cost.total() if central.cost else None
+            if not line.everything:
+                facts["validation_loss"] = self._held_loss(central, data)
             return Cell(_named(scores, name), facts)
         personal = line.personal[name.removeprefix(f"{line.name} + ")] if central else None
         personal = personal or next(iter(line.personal.values()))
@@ -188,11 +190,10 @@ class Seed:
         return _with(line, best), facts
 
     def _validation_loss(self, line: Line) -> float:
-        """The mean plain loss of seen clients on what they hold out."""
+        """What the models of a line cost seen clients on what they hold out."""
         data, settings = self.view(line.order), self.settings
-        seen = np.flatnonzero(data.seen)
-        seen = seen[data.sizes("validation")[seen] > 0]
         if line.central is None:
+            seen = _held(data)
             order = np.argsort(data.hashes[seen], kind="stable")
             some = data.select([data.ids[k] for k in seen[order[:TUNING]]])
             personal = next(iter(line.personal.values()))
@@ -204,12 +205,16 @@ class Seed:
         central = line.central.fit(
             settings.model, data, seed=self.seed, engine=settings.engine, progress=False
         )
+        return self._held_loss(central, data)
+
+    def _held_loss(self, central: CentralModel, data: ClientData) -> float:
+        """The mean plain loss of seen clients on what they hold out."""
+        seen = _held(data)
         losses = losses_by_client(
             central.model, data, seen, central.hypotheses, central.engine, part="validation",
             plain=True,
         )  # fmt: skip
-        mine = losses[np.arange(len(seen)), central.assign(data)[seen]]
-        return float(mine.mean())
+        return float(losses[np.arange(len(seen)), central.assign(data)[seen]].mean())
 
 
 def _with(line: Line, change: dict[str, Any]) -> Line:
@@ -221,6 +226,11 @@ def _with(line: Line, change: dict[str, Any]) -> Line:
         name: dataclasses.replace(algorithm, **change) for name, algorithm in line.personal.items()
     }
     return line._replace(personal=personal)
+
+
+def _held(data: ClientData) -> npt.NDArray[np.int64]:
+    """The seen clients that hold anything out."""
+    return np.flatnonzero(data.seen & (data.sizes("validation") > 0))
 
 
 def _plain(change: dict[str, Any]) -> dict[str, Any]:
