@@ -7,6 +7,7 @@ from sartor.data.convert import convert
 from sartor.data.dataset import PARTS, ClientData
 from sartor.data.download import download
 from sartor.data.files import open
+from sartor.data.handwriting import handwriting
 from sartor.data.info import Description, OrderShift, describe, order_shift
 from sartor.data.synthetic import synthetic, synthetic_distributions
 from sartor.data.tables import from_frame
@@ -22,6 +23,7 @@ __all__ = [
     "from_arrays",
     "from_dict",
     "from_frame",
+    "handwriting",
     "open",
     "order_shift",
     "synthetic",
