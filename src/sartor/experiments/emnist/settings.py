@@ -9,10 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from sartor.caching import made_once
-from sartor.data import ClientData
+from sartor.data import ClientData, download, handwriting
 from sartor.data import open as open_data
-from sartor.data.download import download
-from sartor.data.handwriting import handwriting
 from sartor.engine import Engine
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, Params, cnn, mlp
@@ -147,10 +145,12 @@ class Settings:
             data = data.split(test=0.1, seed=0)
         if self.writers is not None and self.writers < len(data):
             data = data.select(_some(data, self.writers))
-        if "agnostic" in self.rows and "domain" not in data.metadata:
+        needing = [w for w in ("agnostic", "order") if w in (*self.rows, *self.parts)]
+        if needing and "domain" not in data.metadata:
             raise DataError(
-                f"{self.data}: the writers' sources are not known, which Agnostic needs as "
-                "domains; leave that row out: --row fedavg --row hypcluster"
+                f"{self.data}: the writers' sources are not known, which {' and '.join(needing)} "
+                "need; say which rows and parts to run without them: --row fedavg --row "
+                "hypcluster --part tables"
             )
         return data
 
@@ -181,8 +181,9 @@ def divide(data: ClientData, order: Order, seed: int) -> ClientData:
     divided = data.split(unseen=UNSEEN, validation=VALIDATION, seed=seed)
     if order == "shuffled":
         return divided
-    source = data.metadata["domain"].astype(str) if order == "high school last" else None
-    late = np.zeros(len(data)) if source is None else source == "high school"
+    late = np.zeros(len(data), np.bool_)
+    if order == "high school last":
+        late = np.char.endswith(data.metadata["domain"].astype(str), "high school")
     ids = np.array(data.ids)
     last = np.lexsort((ids, late))[int(divided.seen.sum()) :]
     seen = np.ones(len(data), np.bool_)
