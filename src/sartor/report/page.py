@@ -30,7 +30,7 @@ p { max-width: 46rem; }
     linear-gradient(90deg, #8886, #0000) 0 0 / .8rem 100% no-repeat scroll,
     linear-gradient(-90deg, #8886, #0000) 100% 0 / .8rem 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: .92rem; }
-caption { text-align: left; opacity: .75; padding-bottom: .3rem; }
+caption { text-align: left; opacity: .75; padding-bottom: .3rem; max-width: calc(100vw - 2rem); }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap; font-variant-numeric: tabular-nums; }
 th { font-weight: 600; }
