@@ -1,4 +1,4 @@
-"""A small run and a small experiment that many tests look at, and a browser to look with."""
+"""A small run and small experiments that many tests look at, and a browser to look with."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from made_up import made_up
+from made_up import made_up, made_up_emnist
 
 import sartor
+from sartor.experiments import emnist
 from sartor.experiments.synthetic import Settings
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -71,3 +72,10 @@ def experiment(tmp_path_factory):
     """A finished synthetic experiment."""
     settings = Settings.small(samples=(5, 50), seeds=3)
     return made_up(settings, tmp_path_factory.mktemp("experiment") / "synthetic")
+
+
+@pytest.fixture(scope="session")
+def handwriting(tmp_path_factory):
+    """A finished EMNIST experiment with all its parts and two seeds."""
+    settings = emnist.Settings(data="writers.h5", seeds=2, cover=(0.0, 0.5, 1.0))
+    return made_up_emnist(settings, tmp_path_factory.mktemp("handwriting") / "emnist")

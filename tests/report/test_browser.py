@@ -75,6 +75,20 @@ def test_the_experiments_tables_hold_its_numbers(look, experiment):
     assert str(results["settings"]["seeds"]) == "3" and "yes" not in everything
 
 
+def test_the_emnist_tables_hold_its_numbers(look, handwriting):
+    results = json.loads((handwriting / "results.json").read_text())
+    found = look(handwriting / "report.html")
+    assert found["shown"]
+    for number, group in ((2, "seen"), (3, "unseen")):
+        table = next(t for t in found["rows"] if t[0][:2] == [group, "initial model"])
+        for row, cells in zip(table[1:], results[f"table{number}"].values(), strict=True):
+            means = [f"{100 * cell['mean']:.2f}" for cell in cells.values()]
+            assert [shown.split()[0] for shown in row[1:]] == means
+    table = next(t for t in found["rows"] if t[0][0] == "order")
+    gaps = [f"{100 * order['gap']:+.2f}" for order in results["order"].values()]
+    assert [row[3] for row in table[1:]] == gaps
+
+
 def test_a_runs_tables_hold_its_numbers(look, run):
     results = json.loads((run / "results.json").read_text())
     found = look(run / "report.html")
@@ -92,9 +106,10 @@ def test_a_runs_tables_hold_its_numbers(look, run):
 
 
 @pytest.mark.parametrize("width", [500, 1300])
-def test_nothing_is_wider_than_the_window(look, run, experiment, tmp_path, width):
+def test_nothing_is_wider_than_the_window(look, run, experiment, handwriting, tmp_path, width):
     write_report([run, experiment, experiment], tmp_path / "several.html")
-    for page in (run / "report.html", experiment / "report.html", tmp_path / "several.html"):
+    pages = [directory / "report.html" for directory in (run, experiment, handwriting)]
+    for page in (*pages, tmp_path / "several.html"):
         assert not look(page, f"--window-size={width},900")["wide"]
 
 

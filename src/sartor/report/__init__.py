@@ -6,6 +6,7 @@ from pathlib import Path
 from sartor.errors import FileError
 from sartor.files import write_atomic
 from sartor.report.compare import comparison
+from sartor.report.emnist import emnist_sections
 from sartor.report.page import Section, document
 from sartor.report.record import Record
 from sartor.report.runs import run_sections
@@ -16,6 +17,7 @@ __all__ = ["write_report"]
 KINDS: dict[str, tuple[str, Callable[[Record], list[Section]]]] = {
     "run": ("Sartor report", run_sections),
     "synthetic": ("The synthetic experiment", synthetic_sections),
+    "emnist": ("The EMNIST experiment", emnist_sections),
 }
 """What a directory can hold: a title, and what makes the sections."""
 

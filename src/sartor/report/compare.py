@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sartor.evaluation.statistics import bootstrap_interval, sign_flip
+from sartor.report.emnist_figures import TABLES, cell_names, percent, titled
 from sartor.report.page import Section, amount, interval, number, p_value, share
 from sartor.report.record import Record
 
@@ -24,6 +25,10 @@ def comparison(records: Sequence[Record]) -> Section:
     if experiments:
         _synthetic(section, experiments)
         _differences(section, experiments, "settings")
+    handwriting = [record for record in records if record.kind == "emnist"]
+    if handwriting:
+        _emnist(section, handwriting)
+        _differences(section, handwriting, "settings")
     return section
 
 
@@ -129,3 +134,20 @@ def _synthetic(section: Section, experiments: Sequence[Record]) -> None:
         [[method, amount(samples), *cells] for (samples, method), cells in losses.items()],
         "Exact loss",
     )
+
+
+def _emnist(section: Section, experiments: Sequence[Record]) -> None:
+    names = [record.directory.name for record in experiments]
+    for table, group in TABLES.items():
+        rows: dict[str, list[str]] = {}
+        for place, record in enumerate(experiments):
+            for name, (row, column) in cell_names(record.results).items():
+                cell = record.results[table][row][column]
+                rows.setdefault(titled(name), ["–"] * len(names))[place] = percent(cell["mean"])
+        generated = [r.directory.name for r in experiments if r.results["data"]["generated"]]
+        note = f"; generated handwriting: {', '.join(generated)}" if generated else ""
+        section.table(
+            [f"Table {table[-1]}, {group}", *names],
+            [[name, *cells] for name, cells in rows.items()],
+            f"Test accuracy in %{note}",
+        )

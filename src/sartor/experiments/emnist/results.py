@@ -29,6 +29,7 @@ from sartor.experiments.emnist.pool import (
     member,
 )
 from sartor.experiments.emnist.settings import COLUMNS, PAPER, VALIDATION, Settings
+from sartor.report.emnist import left_out
 
 
 def summarise(settings: Settings, data: ClientData, cells: Cells) -> dict[str, Any]:
@@ -248,14 +249,3 @@ def as_text(results: Mapping[str, Any]) -> list[str]:
     if results["settings"]["quick"]:
         lines_ += ["", left_out(results["settings"])]
     return lines_
-
-
-def left_out(settings: Mapping[str, Any]) -> str:
-    """What the quick version does not do."""
-    return (
-        f"This is the quick version: a small network instead of the paper's CNN, "
-        f"{settings['writers']} writers, {settings['rounds']} rounds instead of 1000 "
-        f"({settings['joint']} of Mapper's), {len(settings['cover'])} candidates λ instead of 11, "
-        f"{settings['seeds']} seed instead of 3; left out are HypCluster's other starts and other "
-        "numbers of clusters, adaptive servers and controls. Its accuracies are not the paper's."
-    )
