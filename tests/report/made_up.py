@@ -82,6 +82,7 @@ def _made_up_facts(random, settings, line, name, writers):
     q = getattr(line.central, "q", 1)
     if q > 1:
         extra["cluster"] = random.integers(2, size=writers)
+        facts["q"] = line.central.q
         extra |= {} if personal else {"oracle_accuracy": random.random(writers)}
     if personal and "apper" in name:
         extra["lambda"] = random.choice(settings.cover, writers)

@@ -287,7 +287,7 @@ def _claims(results: Row) -> Section:
         rows = [
             [
                 "" if n else _against(c), c["group"], points(c["mean"]), all_points(c),
-                p_value(c["p_value"]), *[each_seed(c["by_seed"])] * several, _verdict(c),
+                p_value(c["p_value"]), *[each_seed(c["by_seed"])] * several, verdict(c),
             ]
             for text in dict.fromkeys(c["claim"] for c in mine)
             for n, c in enumerate(c for c in mine if c["claim"] == text)  # seen, unseen
@@ -318,7 +318,8 @@ def _against(claim: Row) -> str:
     return f"{titled(claim['a'])} against {titled(personal or row)}"
 
 
-def _verdict(claim: Row) -> str:
+def verdict(claim: Row) -> str:
+    """What was found of a claim, in two words."""
     if claim["kind"] == "alike":
         return "none shown" if claim["holds"] else "they differ"
     if claim["holds"]:
@@ -432,27 +433,9 @@ def _method(results: Row) -> Section:
         "0.9; losses that are reported are plain. Arithmetic is in "
         f"{arithmetic[settings['precision']]}. The result is that of the last round."
     )
-    rounds, joint = settings["rounds"], settings["joint"]
-    warm = max(1, rounds // 4)
-    rows = [
-        ["all", f"{rounds} rounds of {settings['cohort']} writers, batches of 20, server step "
-         "size 1 and momentum 0.9"],
-        ["FedAvg", "1 epoch with step size 0.05"],
-        ["Agnostic", "1 epoch with step size 0.05; the writers' sources are the domains, step "
-         "size 0.05"],
-        ["HypCluster", f"2 clusters, 1 epoch with step size 0.03; of its rounds {warm} go to "
-         "each of the two models by itself before writers choose"],
-        ["Finetune", "5 epochs with step size 0.01"],
-        ["Dapper", "1 epoch with step size 0.04, 5 images of all seen writers for each own "
-         f"one; {len(settings['cover'])} candidates λ"],
-        ["Mapper", f"1 epoch with step size 0.03; {len(settings['cover'])} candidates λ; "
-         f"{joint} more rounds in which the central model is trained through the mixtures"],
-    ]  # fmt: skip
-    central = {titled(row) for row in ("fedavg", "agnostic", "hypcluster")}
-    there = {titled(row) for row in settings["rows"]}
     section.table(
         ["algorithm", "settings"],
-        [row for row in rows if row[0] not in central - there],
+        _algorithms(results),
         "Those that the paper lists as its best; nothing was tuned here, but for Local and "
         "adaptive servers",
         words=(1,),
@@ -467,3 +450,41 @@ def _method(results: Row) -> Section:
     if settings["quick"]:
         section.text(left_out(settings), "note")
     return section
+
+
+def _algorithms(results: Row) -> list[list[str]]:
+    """The hyper-parameters of the tables' rows and columns."""
+    known = {row: results["algorithms"][row] for row in results["table2"]}
+    first = next(iter(known.values()))
+    central, personal = first["central"], first["personal"]
+
+    def steps(algorithm: Row) -> str:
+        epochs = algorithm["epochs"]
+        return f"{epochs} epoch{'s' * (epochs > 1)} with step size {algorithm['learning_rate']:g}"
+
+    found = [[
+        "all", f"{central['rounds']} rounds of {central['cohort']} writers, batches of "
+        f"{central['batch']}, server step size {central['server_learning_rate']:g} and momentum "
+        f"{central['server_momentum']:g}",
+    ]]  # fmt: skip
+    for row, algorithms in known.items():
+        central = algorithms["central"]
+        more = {
+            "fedavg": "",
+            "agnostic": "; the writers' sources are the domains, step size "
+            f"{central.get('domain_step', 0):g}",
+            "hypcluster": f"; {central.get('q')} clusters; of its rounds "
+            f"{central.get('warm_rounds')} go to each model by itself before writers choose",
+        }
+        found.append([titled(row), steps(central) + more[row]])
+    dapper, mapper = personal["dapper"], personal["mapper"]
+    found.append(["Finetune", steps(personal["finetune"])])
+    found.append([
+        "Dapper", f"{steps(dapper)}, {dapper['r']} images of all seen writers for each own one; "
+        f"{len(dapper['cover'])} candidates λ",
+    ])  # fmt: skip
+    found.append([
+        "Mapper", f"{steps(mapper)}; {len(mapper['cover'])} candidates λ; {mapper['rounds']} more "
+        "rounds in which the central model is trained through the mixtures",
+    ])  # fmt: skip
+    return found

@@ -19,7 +19,7 @@ from sartor.report.emnist_figures import (
     seeds_apart,
     titled,
 )
-from sartor.report.page import Section, duration, interval, number, share, traffic
+from sartor.report.page import Section, duration, interval, number, p_value, share, traffic
 from sartor.report.record import Record
 from sartor.report.runs import cost_section
 
@@ -165,10 +165,15 @@ def _sources(results: Row) -> Section:
 
 
 def _starts(results: Row) -> Section:
-    section, rounds = Section("Starts of HypCluster"), results["settings"]["rounds"]
+    section, short = Section("Starts of HypCluster"), "hypcluster from warm, short"
+    warm = {
+        name: f"warm, {algorithms['central']['warm_rounds']} each"
+        for name, algorithms in results["algorithms"].items()
+        if name in ("hypcluster", short)
+    }
     names = {
-        "hypcluster": f"warm, {max(1, rounds // 4)} each",
-        "hypcluster from warm, short": f"warm, {max(1, rounds // 100)} each",
+        "hypcluster": warm.get("hypcluster", ""),
+        short: warm.get(short, ""),
         "hypcluster from clients": "single clients' models",
         "hypcluster from kmeans++": "k-means++ of clients' models",
         "hypcluster from random": "random models",
@@ -373,9 +378,22 @@ def _controls(results: Row) -> Section:
         "held out to choose λ by. No joint rounds: Mapper mixes with the central model as it is. "
         "The paper's best step sizes and epochs differ from algorithm to algorithm, so that the "
         "algorithm alone is not what makes a difference; some controls exchange them: "
-        "Finetune with Dapper's step size 0.04, Dapper with Finetune's 0.01, Mapper with "
-        "Finetune's 0.01 and 5 epochs."
+        "Finetune with Dapper's step size, Dapper with Finetune's, Mapper with Finetune's step "
+        "size and epochs."
     )
+    section.table(
+        ["first against second", "writers", "difference", "95% interval", "p-value"],
+        [
+            [
+                f"{titled(c['a'])} against {titled(c['b'])}", c["group"], points(c["mean"]),
+                all_points(c), p_value(c["p_value"]),
+            ]
+            for c in results["comparisons"]
+        ],
+        f"Differences in points of accuracy, paired over writers.{on_what(results)}",
+        words=(0,),
+        left=(1,),
+    )  # fmt: skip
     return section
 
 

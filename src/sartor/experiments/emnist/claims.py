@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,19 @@ TITLES = {
     "finetune": "Finetune", "dapper": "Dapper", "mapper": "Mapper",
 }  # fmt: skip
 PERSONAL = ("finetune", "dapper", "mapper")
+COMPARED = (
+    ("fedavg with more rounds", "fedavg"),
+    ("fedavg on all images", "fedavg"),
+    ("fedavg with more rounds + finetune", "fedavg + mapper"),
+    ("fedavg on all images + finetune", "fedavg + finetune"),
+    ("fedavg + finetune with Dapper's steps", "fedavg + finetune"),
+    ("fedavg + dapper with Finetune's steps", "fedavg + finetune"),
+    ("fedavg + dapper with Finetune's steps", "fedavg + dapper"),
+    ("fedavg + dapper", "fedavg + dapper with λ = 1"),
+    ("fedavg + mapper", "fedavg + mapper without joint rounds"),
+    ("fedavg + mapper without joint rounds, with Finetune's steps", "fedavg + finetune"),
+)
+"""What controls are compared with."""
 PAIRS = (("dapper", "finetune"), ("mapper", "finetune"), ("dapper", "mapper"))
 LEVEL = 0.05
 """The share of false ones among the differences that are believed."""
@@ -45,6 +59,16 @@ def claims(pool: Pool) -> list[dict[str, Any]]:
         wanted = claim.pop("wanted")
         claim["holds"] = differs and bool(signs[0] == wanted) if wanted else not differs
     return found
+
+
+def comparisons(pool: Pool, names: Collection[str]) -> list[dict[str, Any]]:
+    """Differences that say where others come from, as far as their cells are there."""
+    return [
+        {"a": a, "b": b, "group": group, **pool.difference(a, b, group)}
+        for a, b in COMPARED
+        if {a, b} <= set(names)
+        for group in GROUPS
+    ]
 
 
 def _title(name: str) -> str:

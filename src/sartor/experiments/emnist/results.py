@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sartor.central.settings import describe
 from sartor.data import ClientData
 from sartor.evaluation import Scores
 from sartor.evaluation.statistics import (
@@ -17,8 +18,8 @@ from sartor.evaluation.statistics import (
     worst_decile,
 )
 from sartor.experiments.emnist.cells import Cell
-from sartor.experiments.emnist.claims import claims
-from sartor.experiments.emnist.methods import ORDERS, lines
+from sartor.experiments.emnist.claims import claims, comparisons
+from sartor.experiments.emnist.methods import ORDERS, Line, lines
 from sartor.experiments.emnist.pool import (
     GROUPS,
     Cells,
@@ -29,7 +30,7 @@ from sartor.experiments.emnist.pool import (
     member,
 )
 from sartor.experiments.emnist.settings import COLUMNS, PAPER, VALIDATION, Settings
-from sartor.report.emnist import left_out
+from sartor.report.emnist import left_out, verdict
 
 
 def summarise(settings: Settings, data: ClientData, cells: Cells) -> dict[str, Any]:
@@ -59,6 +60,8 @@ def summarise(settings: Settings, data: ClientData, cells: Cells) -> dict[str, A
             for table in PAPER
         },
         "claims": claims(pool),
+        "comparisons": comparisons(pool, names),
+        "algorithms": {line.name: _settings(line) for line in lines(settings)},
         "methods": {name: _method(pool, name) for name in names},
     }
     if "lambda" in settings.parts and "fedavg" in settings.rows:
@@ -67,6 +70,12 @@ def summarise(settings: Settings, data: ClientData, cells: Cells) -> dict[str, A
         orders = {"shuffled": "fedavg", **{o: f"fedavg by {o}" for o in ORDERS}}
         found["order"] = {o: _gap(pool, name) for o, name in orders.items() if name in names}
     return dict(jsonable(found))
+
+
+def _settings(line: Line) -> dict[str, Any]:
+    """The hyper-parameters behind a line's cells."""
+    personal = {name: describe(algorithm) for name, algorithm in line.personal.items()}
+    return {"central": line.central and describe(line.central), "personal": personal}
 
 
 def _by_lambda(pool: Pool) -> dict[str, Any]:
@@ -187,7 +196,7 @@ def _clusters(cells: list[Cell]) -> dict[str, Any]:
     for cell in cells:
         scores = cell.scores
         cluster = scores.extra["cluster"].astype(int)
-        counts = np.bincount(cluster)
+        counts = np.bincount(cluster, minlength=cell.facts["q"])
         order = np.argsort(-counts, kind="stable")
         domains = np.array(scores.domain) if scores.domain else np.full(len(scores), "all")
         found.append(
@@ -239,13 +248,11 @@ def as_text(results: Mapping[str, Any]) -> list[str]:
             found = (f"{cells[c]['mean']:.1%} ({paper[c]:.1%})" for c in COLUMNS)
             lines_.append(f"{row:<12}" + "".join(f"{cell:>16}" for cell in found))
         lines_.append("")
-    lines_.append("The paper's claims")
-    for claim in results["claims"]:
-        mark = "holds" if claim["holds"] else "does not hold"
-        lines_.append(
-            f"  {claim['claim']}, {claim['group']}: {mark} ({claim['mean']:+.2%}, p = "
-            f"{claim['p_value']:.2g})"
-        )
+    lines_.append("The paper's claims, in points")
+    for text in dict.fromkeys(claim["claim"] for claim in results["claims"]):
+        several = [claim for claim in results["claims"] if claim["claim"] == text]
+        found = (f"{c['group']} {100 * c['mean']:+.2f} ({verdict(c)})" for c in several)
+        lines_.append(f"  {text}: {', '.join(found)}")
     if results["settings"]["quick"]:
         lines_ += ["", left_out(results["settings"])]
     return lines_

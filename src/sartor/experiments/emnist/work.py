@@ -139,6 +139,7 @@ class Seed:
             scores = central.evaluate(data)
             facts: dict[str, Any] = {"loss": _thinned(central.history["loss"])}
             if central.q > 1:
+                facts["q"] = central.q
                 scores = self._with_oracle(scores, central, data)
                 facts["margin"] = _thinned(central.history["margin"].mean(axis=1))
             if "domain_weights" in central.history:
