@@ -129,3 +129,42 @@ def test_joint_rounds_do_not_depend_on_lanes(data, central):
     ]
     for a, b in zip(*(jax.tree.leaves(m.hypotheses) for m in trained), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6)
+
+
+@pytest.mark.parametrize("select", ["holdout", "train"])
+def test_what_trials_have_trained_is_as_good_as_training_it_again(select, data, central):
+    mapper = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=3, cohort=4, select=select)
+    clustered = with_clusters(data, central.assign(data))
+    passes, trained = [], []
+    for remember in (True, False):
+        joint = Joint.after(central, mapper, remember)
+        passes.append(set(joint.passes(clustered, 1)))
+        trained.append(joint.fit(MODEL, clustered, seed=1, start=central))
+    assert passes == [{"trial", "train"}, {"trial", "train", "personalize"}]
+    for a, b in zip(*(jax.tree.leaves(m.hypotheses) for m in trained), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-6)
+    assert trained[0].cost.total() == trained[1].cost.total()
+
+
+def test_what_folds_have_trained_is_trained_again_on_everything(data, central):
+    """Clients without a validation part, and those who choose by folds, train on more then."""
+    some = data.split(seed=0)
+    bounds = some.bounds.copy()
+    bounds[2, 1] = bounds[2, 2]
+    assert data.seen[2]
+    lacking = dataclasses.replace(data, bounds=bounds)
+    for select, where in (("kfold", data), ("holdout", lacking)):
+        mapper = sartor.Mapper(cover=(0.0, 1.0), rounds=2, cohort=4, select=select, folds=2)
+        assert "personalize" in Joint.after(central, mapper).passes(where, 1)
+
+
+def test_little_memory_changes_how_but_not_what(data, central):
+    """Room for a step, but not for all candidates of a cohort."""
+    mapper = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=3, cohort=4)
+    fits = [
+        mapper.fit(central, data, engine=sartor.Engine(lanes=2, memory=memory))
+        for memory in (2**30, 2**14)
+    ]
+    assert fits[0].lambda_ == fits[1].lambda_
+    for a, b in zip(*(jax.tree.leaves(m.central.hypotheses) for m in fits), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-6)

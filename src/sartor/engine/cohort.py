@@ -12,11 +12,22 @@ import optax
 
 from sartor.engine.lanes import LANES, Batch, Program, fold, read_by, take
 from sartor.engine.objectives import Leaves, Objective, over_hypotheses
-from sartor.engine.programs import Loss, personal, said_of, single_step, trainer, tried
+from sartor.engine.programs import (
+    Loss,
+    examiner,
+    personal,
+    said_of,
+    single_step,
+    trainer,
+    tried,
+)
 from sartor.engine.schedule import Schedule
 from sartor.models import Model, Params
 from sartor.randomness import mix
 from sartor.trees import Tree
+
+TRIED = 32
+"""Models that are scored side by side on what was held out."""
 
 
 class Trained(NamedTuple):
@@ -59,6 +70,22 @@ class Held(NamedTuple):
 
     rows: Any
     sizes: Any
+
+
+class Trial(NamedTuple):
+    """What became of a cohort's trials.
+
+    Attributes:
+        losses: [clients, candidates] the mean plain loss on what each client holds out.
+        tried: [clients] who holds anything out.
+        own: the leaves that were trained, [clients · folds · candidates, ...], if remembered.
+        finite: [clients · folds · candidates] whether they are finite.
+    """
+
+    losses: jax.Array
+    tried: jax.Array
+    own: Leaves | None
+    finite: jax.Array
 
 
 class Cohort(NamedTuple):
@@ -182,15 +209,10 @@ class Cohort(NamedTuple):
         values: Tree,
     ) -> tuple[Leaves, jax.Array]:
         """Every client trains leaves of its own: [clients, ...]; and whether they are finite."""
-        program = personal(objective, optimizer, central)
-
-        def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
-            own, report = program.end(carry, job)
-            return {}, {**report, "own": own}
-
+        program = _kept(personal(objective, optimizer, central))
         jobs = {**values, **self._keys("personalize", 1)}
         said = self._said("personalize", objective, central, 1)
-        _, report = self._fold(program._replace(end=end), "personalize", jobs, 1, said)
+        _, report = self._fold(program, "personalize", jobs, 1, said)
         return report["own"], report["finite"].astype(bool)
 
     def trial(
@@ -200,29 +222,40 @@ class Cohort(NamedTuple):
         central: Params,
         values: Tree,
         cover: jax.Array,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Every client's mean plain loss on what it holds out, for each λ: [clients, candidates].
+        *,
+        remember: bool = False,
+    ) -> Trial:
+        """Every client trains leaves of its own for each λ, and is tried on what it holds out.
 
-        And which clients hold anything out. The jobs of a client are its folds, and inside these
-        the candidates.
+        The jobs of a client are its folds, and inside these the candidates. To ``remember`` what
+        they have trained takes the memory of all of them at once.
         """
         held = self.held["trial"]
         clients, folds, most = held.rows.shape
-        program = tried(personal(objective, optimizer, central), objective, central, self.columns)
         each = folds * len(cover)
         jobs = jax.tree.map(lambda a: jnp.repeat(a, each, axis=0), values)
         jobs |= self._keys("trial", len(cover))
         jobs["lambda"] = jnp.tile(cover, clients * folds)
-        jobs["held"] = jnp.repeat(held.rows.reshape(-1, most), len(cover), axis=0)
-        jobs["held_size"] = jnp.repeat(held.sizes.reshape(-1), len(cover))
+        exam = {
+            "held": jnp.repeat(held.rows.reshape(-1, most), len(cover), axis=0),
+            "held_size": jnp.repeat(held.sizes.reshape(-1), len(cover)),
+        }
         said = self._said("trial", objective, central, len(cover))
         if said is not None:
             held_said = said_of(objective, central, self.columns, held.rows.reshape(-1))
             mine = values["cluster"], jnp.arange(clients)
             held_said = held_said.reshape(-1, clients, folds * most, *said.shape[2:])[mine]
             held_said = held_said.reshape(-1, most, *said.shape[2:])
-            jobs["held said"] = jnp.repeat(held_said, len(cover), axis=0)
-        _, report = self._fold(program, "trial", jobs, 1, said)
+            exam["held said"] = jnp.repeat(held_said, len(cover), axis=0)
+        program = personal(objective, optimizer, central)
+        if remember:
+            _, report = self._fold(_kept(program), "trial", jobs, 1, said)
+            score = examiner(objective, central, self.columns)
+            taken = {**jobs, **exam}, report["own"]
+            report["held_loss"] = jax.lax.map(lambda a: score(*a), taken, batch_size=TRIED)
+        else:
+            program = tried(program, objective, central, self.columns)
+            _, report = self._fold(program, "trial", {**jobs, **exam}, 1, said)
         losses = report["held_loss"].reshape(clients, folds, len(cover))
         # What diverges is not chosen.
         sound = (report["finite"].reshape(losses.shape) > 0) & ~jnp.isnan(losses)
@@ -230,7 +263,7 @@ class Cohort(NamedTuple):
         total = held.sizes.sum(axis=1)
         share = held.sizes / jnp.maximum(total[:, None], 1)
         means = jnp.where(share[:, :, None] > 0, losses * share[:, :, None], 0).sum(axis=1)
-        return means, total > 0
+        return Trial(means, total > 0, report.get("own"), report["finite"].astype(bool))
 
     def _keys(self, name: str, copies: int) -> Tree:
         """The keys of a pass's jobs, and of what they draw at random to start from."""
@@ -252,6 +285,16 @@ class Cohort(NamedTuple):
     ) -> tuple[Tree, Tree]:
         plan, batch = self.plans[name], self.batches[name]
         return fold(program, plan, self.columns, jobs, batch, q, self.devices, said)
+
+
+def _kept(program: Program) -> Program:
+    """The same job, reporting what it has trained."""
+
+    def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
+        own, report = program.end(carry, job)
+        return {}, {**report, "own": own}
+
+    return program._replace(end=end)
 
 
 def _pick(hypotheses: Params, k: jax.Array) -> Params:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from sartor.engine.lanes import Batch, Program, take
-from sartor.engine.objectives import Objective
+from sartor.engine.objectives import Leaves, Objective
 from sartor.engine.optimizers import Averaged
 from sartor.models import Params
 from sartor.trees import Tree
@@ -115,13 +115,26 @@ def single_step(loss: Loss, start: Callable[[Tree], Params]) -> Program:
 def tried(program: Program, objective: Objective, central: Params, columns: Tree) -> Program:
     """The same job, ending in a trial: it reports the mean plain loss on what was held out.
 
-    The job says what that is: rows ``held``, of which the first ``held_size`` count. Of what was
-    trained nothing is kept.
+    Of what was trained nothing is kept.
     """
+    score = examiner(objective, central, columns)
 
     def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
         own, report = program.end(carry, job)
+        return {}, {**report, "held_loss": score(job, own)}
 
+    return program._replace(end=end)
+
+
+def examiner(
+    objective: Objective, central: Params, columns: Tree
+) -> Callable[[Tree, Leaves], jax.Array]:
+    """A function of a job and what it has trained: the mean plain loss on what was held out.
+
+    The job says what that is: rows ``held``, of which the first ``held_size`` count.
+    """
+
+    def score(job: Tree, own: Leaves) -> jax.Array:
         def add(s: jax.Array, total: jax.Array) -> jax.Array:
             place = s * HELD + jnp.arange(HELD)
             x, y = take(columns, job["held"][place])
@@ -131,9 +144,9 @@ def tried(program: Program, objective: Objective, central: Params, columns: Tree
 
         batches = -(-job["held_size"] // HELD)
         total = jax.lax.fori_loop(0, batches, add, jnp.zeros(()))
-        return {}, {**report, "held_loss": total / jnp.maximum(job["held_size"], 1)}
+        return total / jnp.maximum(job["held_size"], 1)
 
-    return program._replace(end=end)
+    return score
 
 
 def said_of(

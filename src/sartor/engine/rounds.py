@@ -336,7 +336,8 @@ class _Pass:
         if self.name == "train":
             return np.repeat(words[:, :, None], self.spec.jobs // self.spec.copies, axis=2)
         groups = np.arange(self.spec.jobs // self.spec.copies)
-        return mix(words[:, :, None], self.name, groups)
+        # What was tried can be had again: the same draws on the same examples.
+        return mix(words[:, :, None], "trial", groups)
 
     def keys(self, words: Words) -> dict[str, npt.NDArray[Any]]:
         """The random keys of groups of copies, by name."""

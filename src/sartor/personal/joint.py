@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from sartor.central import Agnostic, Central, CentralModel, FedAvg
 from sartor.central.settings import without
+from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Cohort
 from sartor.engine.engine import model_identity
@@ -58,18 +59,22 @@ class Joint(Central):
         mapper: Mapper's settings.
         rule: whose server it is: FedAvg's weights of clients, or Agnostic's of domains.
         q: how many central hypotheses there are; every client stays with its own.
+        remember: whether there is memory for all that a cohort's trials train. The chosen one is
+            then the client's local model; otherwise it is trained again, with the same draws.
     """
 
     mapper: Any = None
     rule: FedAvg = dataclasses.field(default_factory=FedAvg)
     q: int = 1
+    remember: bool = True
 
     @classmethod
-    def after(cls, central: CentralModel | None, mapper: Any) -> Joint:
+    def after(cls, central: CentralModel | None, mapper: Any, remember: bool = True) -> Joint:
         """The rounds that follow a central model's own."""
         # From nothing as the pseudo-code has it: plain steps.
         rule = FedAvg(server_momentum=0.0) if central is None else _rule(central)
-        return cls(mapper.rounds, mapper.cohort, mapper, rule, central.q if central else 1)
+        q = central.q if central else 1
+        return cls(mapper.rounds, mapper.cohort, mapper, rule, q, remember)
 
     def __post_init__(self) -> None:
         """Mapper has checked its settings."""
@@ -96,6 +101,7 @@ class Joint(Central):
     def _identity(self, model: Model, data: ClientData, *rest: Any) -> dict[str, Any]:
         """What a local model of the user's own functions computes is part of the run, too."""
         identity = super()._identity(model, data, *rest)
+        del identity["algorithm"]["remember"]  # the machine's business
         local = self.mapper.local
         return identity if local is None else {**identity, "local": model_identity(local, data)}
 
@@ -122,6 +128,8 @@ class Joint(Central):
         passes = {"personalize": Pass(epochs, batch), "train": Pass(self.epochs, self.batch)}
         if len(cover) == 1:  # nothing to choose
             return passes
+        if self.remember and self._whole(data):
+            del passes["personalize"]
         trials = make_trials(data, mapper.select, mapper.folds, seed)
         folds = int(trials.fold.max()) + 1 if len(trials.fold) else 1
         tables = np.zeros((4, len(data), folds), np.int64)
@@ -137,6 +145,18 @@ class Joint(Central):
         )
         held = Spans(held_first, held_sizes, trials.held.pool)
         return {"trial": Pass(epochs, batch, jobs, len(cover), train, held), **passes}
+
+    def _whole(self, data: ClientData) -> bool:
+        """Whether trials train on all that seen clients train on: there are no folds."""
+        held = bool((data.sizes("validation")[data.seen] > 0).all())
+        select = self.mapper.select
+        return select == "train" or (select == "holdout" and held)
+
+    def cost(
+        self, model: Model, data: ClientData, seed: int, start: CentralModel | None = None
+    ) -> Cost:
+        """A client does not train again what it has tried, whatever a simulation does."""
+        return Central.cost(without(self, remember=True), model, data, seed, start)
 
     def _cover(self) -> npt.NDArray[np.float32]:
         """The candidates from the largest on: those that share draws need one that trains first."""
@@ -173,15 +193,21 @@ class Joint(Central):
         # 1 and 2. A local model for each λ; the best of them, the smallest λ where equal.
         best = jnp.zeros(len(cohort.sizes), jnp.int32)
         if len(cover) > 1:
-            losses, tried = cohort.trial(objective, mapper.sgd, beside, known, cover)
+            remember = "personalize" not in cohort.plans
+            trial = cohort.trial(objective, mapper.sgd, beside, known, cover, remember=remember)
             # Who cannot be tried takes what is best on average for the others.
-            mean = jnp.where(tried[:, None], losses, 0).sum(axis=0, keepdims=True)
-            losses = jnp.where(tried[:, None], losses, mean)
+            tried = trial.tried[:, None]
+            mean = jnp.where(tried, trial.losses, 0).sum(axis=0, keepdims=True)
+            losses = jnp.where(tried, trial.losses, mean)
             best = len(cover) - 1 - losses[:, ::-1].argmin(axis=1)
         lambda_ = cover[best]
-        local, finite = cohort.personalize(
-            objective, mapper.sgd, beside, {**known, "lambda": lambda_}
-        )
+        if "personalize" in cohort.plans:
+            local, finite = cohort.personalize(
+                objective, mapper.sgd, beside, {**known, "lambda": lambda_}
+            )
+        else:
+            mine = jnp.arange(len(best)) * len(cover) + best
+            local, finite = jax.tree.map(lambda a: a[mine], (trial.own, trial.finite))
 
         # 3. The central model through the mixture.
         def mixture_loss(h: Any, batch: Any, job: Any) -> jax.Array:

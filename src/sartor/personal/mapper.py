@@ -197,7 +197,10 @@ class Mapper(Personal):
         """Train the central model jointly with local ones, then make a mixture for every client."""
         given = setting.given
         if self.joint and self.rounds:
-            joint, data = Joint.after(given, self), with_clusters(setting.data, setting.cluster)
+            one = parameter_bytes(self.local or setting.model)
+            room = setting.engine.budget() // 8
+            joint = Joint.after(given, self, self.cohort * len(self.cover) * one <= room)
+            data = with_clusters(setting.data, setting.cluster)
             # Rounds after others draw other cohorts than those did.
             seed = setting.seed if given is None else int(mix(setting.seed, "joint"))
             checkpoint = None
