@@ -31,6 +31,10 @@ from sartor.randomness import mix, shuffles
 Start = Literal["warm", "clients", "kmeans++", "random"]
 
 
+ALMOST_NOBODY = 0.01
+"""A cluster with no more than this share of the clients is as good as empty."""
+
+
 class State(NamedTuple):
     """The hypotheses, each with its server's memory; and how many rounds are behind them."""
 
@@ -54,7 +58,9 @@ class HypCluster(FedAvg):
             models of single clients drawn at random. ``"kmeans++"``: the same, with clients drawn
             so that they are badly served by the hypotheses before them. ``"random"``: as random
             models, with which all clients often end in one cluster.
-        warm_rounds: rounds of each hypothesis in a warm start.
+        warm_rounds: rounds of each hypothesis in a warm start. Give large models many, up to half
+            of the rounds together: while they are still bad, one is better than the others for
+            nearly everybody, by chance, and takes all clients.
         start_epochs: passes over its own data that a client makes for the model it lends as start.
         restarts: train so many clusterings from different starts, side by side, and keep the one
             with the lowest training loss.
@@ -230,17 +236,23 @@ class HypCluster(FedAvg):
             )
             here = np.arange(firsts[best], firsts[best] + q)
             kept += here.tolist()
-            _warn_of_collapse(q, losses[:, here].argmin(axis=1), self.start)
+            _warn_of_collapse(self, q, losses[:, here].argmin(axis=1))
         hypotheses = jax.tree.map(lambda a: a[np.array(kept)], trained.hypotheses)
         return dataclasses.replace(trained, hypotheses=hypotheses, blocks=several)
 
 
-def _warn_of_collapse(q: int, cluster: npt.NDArray[np.int64], start: str) -> None:
+def _warn_of_collapse(algorithm: HypCluster, q: int, cluster: npt.NDArray[np.int64]) -> None:
     counts = np.bincount(cluster, minlength=q)
-    if q > 1 and (counts == 0).any():
-        other = "kmeans++" if start in ("warm", "random") else "warm"
+    if q > 1 and counts.min() <= ALMOST_NOBODY * len(cluster):
+        longer = algorithm.rounds // 2 // q
+        if algorithm.start != "warm":
+            other = "try start='warm'"
+        elif longer > algorithm.warm_rounds:
+            other = f"give the hypotheses a longer start of their own (warm_rounds={longer})"
+        else:
+            other = "try start='kmeans++'"
         warnings.warn(
-            f"HypCluster: {int((counts == 0).sum())} of {q} clusters have no clients (sizes "
-            f"{counts.tolist()}); try start={other!r}, several restarts, or a smaller q",
+            f"HypCluster: some clusters have almost no clients (sizes {counts.tolist()}); "
+            f"{other}, several restarts, or a smaller q",
             stacklevel=4,
         )
