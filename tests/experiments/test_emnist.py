@@ -14,12 +14,13 @@ import pytest
 import sartor
 from sartor.errors import CheckpointError, ConfigError, DataError, FileError
 from sartor.evaluation import Scores, bootstrap_interval, sign_flip
-from sartor.experiments.emnist import Settings, as_text, reproduce
+from sartor.experiments.emnist import Settings, as_text, experiment, reproduce
 from sartor.experiments.emnist.cells import Cell, slug
 from sartor.experiments.emnist.claims import claims
 from sartor.experiments.emnist.methods import lines
 from sartor.experiments.emnist.pool import Pool
 from sartor.experiments.emnist.settings import COLUMNS, PAPER, PARTS, ROWS, divide, whole
+from sartor.experiments.emnist.work import Branch
 
 TINY = Settings.small(
     data="generated", writers=12, rounds=6, joint=2, cohort=4, cover=(0.0, 0.5, 1.0),
@@ -264,20 +265,50 @@ def test_clusters_are_the_same_in_all_columns(run):
             assert found == first
 
 
+def lasting(results):
+    """What does not depend on the clock."""
+    kept = {k: v for k, v in results.items() if k not in ("wall_seconds", "memory", "date")}
+    methods = {name: {**method, "seconds": None} for name, method in kept["methods"].items()}
+    return {**kept, "methods": methods}
+
+
 def test_it_goes_on_where_it_was_stopped_with_the_same_numbers(run, tmp_path):
     out, results = run
     copy = tmp_path / "copy"
     shutil.copytree(out, copy)
     for name in ("fedavg-dapper", "hypcluster", "hypcluster-mapper"):
         (copy / "checkpoint" / "seed-0" / f"{name}.safetensors").unlink()
-    again = reproduce(TINY, copy, resume=True, progress=False)
-    passing = ("wall_seconds", "memory", "date")
-    for found in (again, results):
-        for method in found["methods"].values():
-            method["seconds"] = None
-    assert {k: v for k, v in again.items() if k not in passing} == {
-        k: v for k, v in results.items() if k not in passing
-    }
+    assert lasting(reproduce(TINY, copy, resume=True, progress=False)) == lasting(results)
+    assert not list((copy / "checkpoint" / "seed-0").glob("central-*"))
+
+
+def test_cells_that_are_made_side_by_side_are_the_same(run, tmp_path, monkeypatch):
+    """As on a GPU, where three threads make them."""
+    monkeypatch.setattr(experiment, "_workers", lambda: 3)
+    assert lasting(reproduce(TINY, tmp_path / "out", progress=False)) == lasting(run[1])
+
+
+def test_an_error_in_one_cell_ends_all_and_keeps_what_is_done(tmp_path, monkeypatch):
+    made = []
+
+    def fail(self, name, central):
+        made.append(name)
+        if name == "fedavg + dapper":
+            raise DataError("no more ink")
+        return make(self, name, central)
+
+    make = Branch._make
+    monkeypatch.setattr(Branch, "_make", fail)
+    monkeypatch.setattr(experiment, "_workers", lambda: 2)
+    with pytest.raises(DataError, match="no more ink"):
+        reproduce(TINY, tmp_path / "out", progress=False)
+    kept = {file.stem for file in (tmp_path / "out" / "checkpoint" / "seed-0").iterdir()}
+    assert "fedavg-dapper" not in kept
+    assert "fedavg" in kept
+    assert not (tmp_path / "out" / "results.json").exists()
+    monkeypatch.setattr(Branch, "_make", make)
+    found = reproduce(TINY, tmp_path / "out", resume=True, progress=False)
+    assert found["table2"]["fedavg"]["dapper"]["mean"] > 0
 
 
 def test_more_can_be_added_and_nothing_else_changed(run, tmp_path):

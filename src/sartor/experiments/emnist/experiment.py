@@ -16,11 +16,11 @@ from sartor.data import ClientData
 from sartor.engine import check
 from sartor.errors import InterruptedRun
 from sartor.experiments.directory import look
-from sartor.experiments.emnist.methods import Line, lines
+from sartor.experiments.emnist.methods import lines
 from sartor.experiments.emnist.pool import Cells
 from sartor.experiments.emnist.results import client_table, summarise
 from sartor.experiments.emnist.settings import Settings
-from sartor.experiments.emnist.work import Seed
+from sartor.experiments.emnist.work import Branch, Seed
 from sartor.files import sweep, write_atomic, write_json
 from sartor.interrupts import Interrupts
 from sartor.progress import Bar
@@ -29,7 +29,7 @@ from sartor.runs.record import Events, provenance, write_table
 from sartor.runs.toml import to_toml
 
 AT_ONCE = 3
-"""Lines that run side by side on a GPU: while one computes, others are compiled and planned."""
+"""Cells that are made side by side on a GPU: while one computes, others are compiled."""
 
 
 def reproduce(
@@ -85,45 +85,36 @@ def _run(
     """All cells, by seed and name."""
     todo = lines(settings)
     per_seed = sum(len(line.cells()) for line in todo)
-    workers = 1 if jax.default_backend() == "cpu" else AT_ONCE
     stopping = threading.Event()
     found: Cells = {}
     latest = ["opening the data"]
 
-    def work(seed: Seed, line: Line) -> None:
-        for name, cell, new in seed.run(line):
-            found[seed.number, name] = cell
-            if new:
-                accuracy = float(
-                    cell.scores.loss.mean()
-                    if cell.scores.accuracy is None
-                    else cell.scores.accuracy.mean()
-                )
-                events.write(
-                    "cell",
-                    seed=seed.number,
-                    method=name,
-                    accuracy=accuracy,
-                    seconds=cell.facts["seconds"],
-                )
+    def work(branch: Branch, name: str) -> None:
+        cell, new = branch.cell(name)
+        number, accuracy = branch.seed.number, cell.scores.accuracy
+        found[number, name] = cell
+        if new and accuracy is not None:
+            seconds, mean = cell.facts["seconds"], float(accuracy.mean())
+            events.write("cell", seed=number, method=name, accuracy=mean, seconds=seconds)
 
     with (
         warnings.catch_warnings(),
-        ThreadPoolExecutor(workers) as pool,
+        ThreadPoolExecutor(_workers()) as pool,
         Bar("emnist", per_seed * settings.seeds, progress) as bar,
         Interrupts() as interrupts,
     ):
         # Empty clusters are to be expected of some starts, and their shares are reported.
         warnings.filterwarnings("ignore", message="HypCluster")
         for number in range(settings.seeds):
-            seed = Seed(settings, data, number, directory, stopping, lambda w: latest.append(w))
-            waiting = {pool.submit(work, seed, line) for line in todo}
+            seed = Seed(settings, data, number, directory)
+            branches = [Branch(seed, line, stopping, latest.append) for line in todo]
+            waiting = {pool.submit(work, branch, name) for branch, name in _order(branches)}
             try:
                 while waiting:
                     done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
                     bar.update(len(found), f"seed {number}: {latest[-1]}")
                     del latest[:-1]
-                    if interrupts.requested:
+                    if interrupts.requested and waiting:
                         total = per_seed * settings.seeds
                         raise InterruptedRun(f"stopped with {len(found)} of {total} cells done")
                     for future in done:
@@ -135,6 +126,22 @@ def _run(
                 raise
     names = [name for line in todo for name in line.cells()]
     return {(n, name): found[n, name] for n in range(settings.seeds) for name in names}
+
+
+def _order(branches: list[Branch]) -> list[tuple[Branch, str]]:
+    """Central models first, then what is made of them: the longest work before the short."""
+    everything = [(branch, name) for branch in branches for name in branch.line.cells()]
+
+    def rank(item: tuple[Branch, str]) -> int:
+        branch, name = item
+        return 0 if name == branch.line.name else 1 if name.endswith(("mapper", "dapper")) else 2
+
+    return sorted(everything, key=rank)
+
+
+def _workers() -> int:
+    """How many cells are made side by side: on a CPU one has all cores."""
+    return 1 if jax.default_backend() == "cpu" else AT_ONCE
 
 
 def _memory() -> dict[str, int | None]:

@@ -18,6 +18,7 @@ from sartor.central.settings import describe
 from sartor.data import ClientData
 from sartor.engine import Optimizer
 from sartor.engine.scoring import losses_by_client, positions, score_shared
+from sartor.errors import InterruptedRun
 from sartor.evaluation import Scores
 from sartor.experiments.emnist.cells import Cell, recipe_of, slug
 from sartor.experiments.emnist.methods import Line
@@ -50,121 +51,148 @@ class Fixed:
 
 
 class Seed:
-    """All cells of one seed.
+    """The writers of one seed.
 
     Args:
         settings: the size of the experiment.
         data: the writers.
         number: which seed it is, from 0 on.
         directory: where cells are kept.
+    """
+
+    def __init__(self, settings: Settings, data: ClientData, number: int, directory: Path) -> None:
+        self.settings, self.raw, self.number = settings, data, number
+        self.root, self.directory = directory, directory / f"seed-{number}"
+        self.seed = settings.seed * 1009 + number
+        self._views: dict[tuple[Order, bool], ClientData] = {}
+        self._lock = threading.RLock()
+
+    def view(self, order: Order, *, everything: bool = False) -> ClientData:
+        """The writers in an order, the last ones unseen; with nothing held out, if so wanted."""
+        with self._lock:
+            key = order, everything
+            if key not in self._views:
+                self._views[key] = (
+                    whole(self.view(order)) if everything else divide(self.raw, order, self.seed)
+                )
+            return self._views[key]
+
+
+class Branch:
+    """A line in one seed; its cells may be asked for on several threads.
+
+    Args:
+        seed: the writers.
+        line: the central model, and what is made of it.
         stopping: set by another thread, asks to stop.
         say: called with a word about what is going on.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        data: ClientData,
-        number: int,
-        directory: Path,
-        stopping: threading.Event,
-        say: Callable[[str], None],
+        self, seed: Seed, line: Line, stopping: threading.Event, say: Callable[[str], None]
     ) -> None:
-        self.settings, self.raw, self.number = settings, data, number
-        self.root, self.directory = directory, directory / f"seed-{number}"
-        self.stopping, self.say = stopping, say
-        self.seed = settings.seed * 1009 + number
-        self._views: dict[Order, ClientData] = {}
-        self._lock = threading.Lock()
+        self.seed, self.line, self.settings = seed, line, seed.settings
+        self.data = seed.view(line.order)
+        self._say, self._stopping = say, stopping
+        self._lock = threading.RLock()
+        self._left = set(line.cells())
+        self._tried: dict[str, Any] | None = None
+        self._trained: CentralModel | None = None
 
-    def view(self, order: Order) -> ClientData:
-        """The writers in an order, the last ones unseen."""
-        with self._lock:
-            if order not in self._views:
-                self._views[order] = divide(self.raw, order, self.seed)
-            return self._views[order]
-
-    def run(self, line: Line) -> Iterator[tuple[str, Cell, bool]]:
-        """The cells of a line, with their names, and whether they are new."""
-        with stopped_by(self.stopping):
-            line, tried = self._tuned(line)
-            central: CentralModel | None = None
-            for name in line.cells():
-                path = self.directory / f"{slug(name)}.safetensors"
-                recipe = self._recipe(line, name)
-                if path.exists():
-                    yield name, Cell.load(path, recipe), False
-                    continue
+    def cell(self, name: str) -> tuple[Cell, bool]:
+        """One of the line's cells, and whether it is new."""
+        with stopped_by(self._stopping):
+            facts = self._tune()
+            path, recipe = self.seed.directory / f"{slug(name)}.safetensors", self._recipe(name)
+            new = not path.exists()
+            if new:
+                central = self._central()
                 began = time.perf_counter()
-                if line.central is not None and central is None:
-                    central = self._central(line)
-                cell = self._cell(line, name, central)
-                cell.facts.update(tried)
-                cell.facts["seconds"] = round(time.perf_counter() - began, 2)
+                self._say(name)
+                cell = self._make(name, central)
+                seconds = time.perf_counter() - began
+                if name == self.line.name and central is not None:
+                    seconds += self._seconds
+                cell.facts.update(facts, seconds=round(seconds, 2))
                 cell.save(path, recipe)
-                yield name, cell, True
-            self._checkpoint(line).unlink(missing_ok=True)
+            else:
+                cell = Cell.load(path, recipe)
+        with self._lock:
+            self._left.discard(name)
+            if not self._left:
+                self._checkpoint.unlink(missing_ok=True)
+        return cell, new
 
-    def _recipe(self, line: Line, name: str) -> str:
-        algorithms: list[Any] = [line.central, *line.personal.values()]
-        if name == line.name and line.central is not None:
-            algorithms = [line.central]
-        elif line.central is not None:
-            algorithms = [line.central, line.personal[name.removeprefix(f"{line.name} + ")]]
+    def _recipe(self, name: str) -> str:
+        algorithms: list[Any] = [self.line.central, self._personal(name)]
         how = [describe(a) for a in algorithms if a is not None]
-        settings = self.settings
-        what = [how, line.order, line.everything, settings.network, settings.precision, self.seed]
-        return recipe_of(json.dumps(what), self.raw.fingerprint)
+        line, settings = self.line, self.settings
+        settled = [settings.network, settings.precision, self.seed.seed]
+        what = [how, line.order, line.everything, *settled]
+        return recipe_of(json.dumps(what), self.seed.raw.fingerprint)
 
-    def _checkpoint(self, line: Line) -> Path:
-        return self.directory / f"central-{slug(line.name)}.safetensors"
+    def _personal(self, name: str) -> Personal | None:
+        """The personal algorithm of a cell; the central model's own has none."""
+        found = {self.line.cell(key): algorithm for key, algorithm in self.line.personal.items()}
+        return found.get(name)
 
-    def _central(self, line: Line) -> CentralModel:
-        assert line.central is not None
-        data = self.view(line.order)
-        settings = self.settings
-        central = line.central.fit(
-            settings.model, whole(data) if line.everything else data, seed=self.seed,
-            engine=settings.engine, checkpoint=self._checkpoint(line), progress=False,
-            on_chunk=lambda chunk: self.say(f"{line.name}, round {chunk.stop}"),
-        )  # fmt: skip
-        if central.q > 1:
-            rule = Fixed(dict(zip(data.ids, central.assign(data).tolist(), strict=True)))
-            central = dataclasses.replace(central, rule=rule)
-        return central
+    @property
+    def _checkpoint(self) -> Path:
+        return self.seed.directory / f"central-{slug(self.line.name)}.safetensors"
 
-    def _cell(self, line: Line, name: str, central: CentralModel | None) -> Cell:
-        data, settings = self.view(line.order), self.settings
-        if name == line.name and central is not None:
-            scores = central.evaluate(data)
+    def _central(self) -> CentralModel | None:
+        """The central model, trained by whoever needs it first."""
+        line, data = self.line, self.data
+        with self._lock:
+            if line.central is None or self._trained is not None:
+                return self._trained
+            if self._stopping.is_set():  # while this thread waited for another one's training
+                raise InterruptedRun(f"{line.name} is not trained")
+            began = time.perf_counter()
+            central = line.central.fit(
+                self.settings.model, self.seed.view(line.order, everything=line.everything),
+                seed=self.seed.seed, engine=self.settings.engine, checkpoint=self._checkpoint,
+                progress=False,
+                on_chunk=lambda chunk: self._say(f"{line.name}, round {chunk.stop}"),
+            )  # fmt: skip
+            if central.q > 1:
+                rule = Fixed(dict(zip(data.ids, central.assign(data).tolist(), strict=True)))
+                central = dataclasses.replace(central, rule=rule)
+            self._trained, self._seconds = central, time.perf_counter() - began
+            return central
+
+    def _make(self, name: str, central: CentralModel | None) -> Cell:
+        personal, line = self._personal(name), self.line
+        if personal is None:
+            assert central is not None
+            scores = central.evaluate(self.data)
             facts: dict[str, Any] = {"loss": _thinned(central.history["loss"])}
             if central.q > 1:
                 facts["q"] = central.q
-                scores = self._with_oracle(scores, central, data)
+                scores = self._with_oracle(scores, central)
                 facts["margin"] = _thinned(central.history["margin"].mean(axis=1))
             if "domain_weights" in central.history:
                 facts["domain_weights"] = central.history["domain_weights"][-1].tolist()
             facts["cost"] = central.cost.total() if central.cost else None
             if not line.everything:
-                facts["validation_loss"] = self._held_loss(central, data)
+                facts["validation_loss"] = _held_loss(central, self.data)
             return Cell(_named(scores, name), facts)
-        personal = line.personal[name.removeprefix(f"{line.name} + ")] if central else None
-        personal = personal or next(iter(line.personal.values()))
         chooses = len(personal.cover) > 1
-        mine = data if chooses else whole(data)
+        data = self.seed.view(line.order, everything=not chooses)
         models = personal.fit(
-            central or settings.model, mine, seed=self.seed, engine=settings.engine, keep=False,
-            progress=False,
+            central or self.settings.model, data, seed=self.seed.seed, keep=False,
+            engine=self.settings.engine, progress=False,
         )  # fmt: skip
-        scores = models.evaluate(mine)
+        scores = models.evaluate(data)
         cost = models.cost
         if cost is not None and central is not None and central.cost is not None:
             cost += central.cost
         scores = dataclasses.replace(scores, baseline=None)
         return Cell(_named(scores, name), {"cost": cost.total() if cost else None})
 
-    def _with_oracle(self, scores: Scores, central: CentralModel, data: ClientData) -> Scores:
+    def _with_oracle(self, scores: Scores, central: CentralModel) -> Scores:
         """With what the best hypothesis on the test images themselves would have."""
+        data = self.data
         clients = np.array([data.position(client) for client in scores.client])
         rows = positions(data, clients, "test")
         correct = score_shared(
@@ -173,49 +201,52 @@ class Seed:
         best = np.stack([scores.sum_by_client(c) for c in correct]).max(axis=0) / scores.test_size
         return dataclasses.replace(scores, extra={**scores.extra, "oracle_accuracy": best})
 
-    def _tuned(self, line: Line) -> tuple[Line, dict[str, Any]]:
-        """The line with the settings that validation has chosen, on the first seed; what it saw."""
-        if not line.grid:
-            return line, {}
-        path = self.root / f"chosen-{slug(line.name)}.json"
-        if not path.exists():
-            losses = []
-            for number, change in enumerate(line.grid, 1):
-                self.say(f"{line.name}, choice {number} of {len(line.grid)}")
-                losses.append(self._validation_loss(_with(line, change)))
-            write_json(path, {"losses": losses})
-        losses = read_json(path)["losses"]
-        best = line.grid[int(np.argmin(losses))]
-        options = [_plain(change) for change in line.grid]
-        facts = {"chosen": _plain(best), "tried": list(zip(options, losses, strict=True))}
-        return _with(line, best), facts
+    def _tune(self) -> dict[str, Any]:
+        """Set what validation has chosen on the first seed; and what it saw."""
+        with self._lock:
+            if self._tried is not None:
+                return self._tried
+            line, self._tried = self.line, {}
+            if line.grid:
+                path = self.seed.root / f"chosen-{slug(line.name)}.json"
+                if not path.exists():
+                    write_json(path, {"losses": [*self._losses()]})
+                losses = read_json(path)["losses"]
+                best = line.grid[int(np.argmin(losses))]
+                options = [_plain(change) for change in line.grid]
+                self.line = _with(line, best)
+                self._tried = {
+                    "chosen": _plain(best), "tried": list(zip(options, losses, strict=True))
+                }  # fmt: skip
+            return self._tried
 
-    def _validation_loss(self, line: Line) -> float:
-        """What the models of a line cost seen clients on what they hold out."""
-        data, settings = self.view(line.order), self.settings
-        if line.central is None:
-            seen = _held(data)
-            order = np.argsort(data.hashes[seen], kind="stable")
-            some = data.select([data.ids[k] for k in seen[order[:TUNING]]])
+    def _losses(self) -> Iterator[float]:
+        """What every point of the grid costs seen clients on what they hold out."""
+        for number, change in enumerate(self.line.grid, 1):
+            self._say(f"{self.line.name}, choice {number} of {len(self.line.grid)}")
+            line, data = _with(self.line, change), self.data
+            common: dict[str, Any] = {
+                "seed": self.seed.seed, "engine": self.settings.engine, "progress": False
+            }  # fmt: skip
+            if line.central is not None:
+                central = line.central.fit(self.settings.model, data, **common)
+                yield _held_loss(central, data)
+                continue
+            order = np.argsort(data.hashes[held := _held(data)], kind="stable")
+            some = data.select([data.ids[k] for k in held[order[:TUNING]]])
             personal = next(iter(line.personal.values()))
-            models = personal.fit(
-                settings.model, some, seed=self.seed, engine=settings.engine, keep=False,
-                progress=False,
-            )  # fmt: skip
-            return float(models.evaluate(some, part="validation", mixture=0).loss.mean())
-        central = line.central.fit(
-            settings.model, data, seed=self.seed, engine=settings.engine, progress=False
-        )
-        return self._held_loss(central, data)
+            models = personal.fit(self.settings.model, some, keep=False, **common)
+            yield float(models.evaluate(some, part="validation", mixture=0).loss.mean())
 
-    def _held_loss(self, central: CentralModel, data: ClientData) -> float:
-        """The mean plain loss of seen clients on what they hold out."""
-        seen = _held(data)
-        losses = losses_by_client(
-            central.model, data, seen, central.hypotheses, central.engine, part="validation",
-            plain=True,
-        )  # fmt: skip
-        return float(losses[np.arange(len(seen)), central.assign(data)[seen]].mean())
+
+def _held_loss(central: CentralModel, data: ClientData) -> float:
+    """The mean plain loss of seen clients on what they hold out."""
+    seen = _held(data)
+    losses = losses_by_client(
+        central.model, data, seen, central.hypotheses, central.engine, part="validation",
+        plain=True,
+    )  # fmt: skip
+    return float(losses[np.arange(len(seen)), central.assign(data)[seen]].mean())
 
 
 def _with(line: Line, change: dict[str, Any]) -> Line:
