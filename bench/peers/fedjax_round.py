@@ -15,9 +15,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import fedjax
 import jax
 import numpy as np
+
+if not hasattr(jax, "tree_map"):  # FedJAX 0.0.17 was written for a JAX that had it
+    jax.tree_map = jax.tree_util.tree_map
+
+import fedjax
 from fedjax.algorithms import fed_avg
 from fedjax.models import emnist
 

@@ -160,12 +160,15 @@ def _optimizers(settings: Settings) -> list[Line]:
         options = [(("learning_rate", rate), ("eps", 1e-3)) for rate in rates]
         return tuple({"server_optimizer": Optimizer(name, option)} for option in options)
 
-    found = []
-    for row in ("fedavg", "hypcluster"):
-        central = central_of(settings, row)
-        for name, rates in (("adam", (0.001, 0.003, 0.01)), ("adagrad", (0.003, 0.01, 0.03))):
-            found.append(Line(f"{row} with {name}", central, tuned, grid=grid(name, rates)))
-    return found
+    tried = (
+        ("fedavg", "adam", (0.001, 0.003, 0.01)),
+        ("fedavg", "adagrad", (0.003, 0.01, 0.03)),
+        ("hypcluster", "adam", (0.001, 0.003, 0.01)),
+    )
+    return [
+        Line(f"{row} with {name}", central_of(settings, row), tuned, grid=grid(name, rates))
+        for row, name, rates in tried
+    ]
 
 
 _BEYOND = {
