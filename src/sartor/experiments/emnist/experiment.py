@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import threading
-import time
 import warnings
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -15,18 +14,15 @@ import jax
 from sartor.data import ClientData
 from sartor.engine import check
 from sartor.errors import InterruptedRun
-from sartor.experiments.directory import look
+from sartor.experiments.directory import Directory
 from sartor.experiments.emnist.methods import lines
 from sartor.experiments.emnist.pool import Cells
 from sartor.experiments.emnist.results import client_table, summarise
 from sartor.experiments.emnist.settings import Settings
 from sartor.experiments.emnist.work import Branch, Seed
-from sartor.files import sweep, write_atomic, write_json
 from sartor.interrupts import Interrupts
 from sartor.progress import Bar
-from sartor.report import write_report
-from sartor.runs.record import Events, provenance, write_table
-from sartor.runs.toml import to_toml
+from sartor.runs.record import Events
 
 AT_ONCE = 3
 """Cells that are made side by side on a GPU: while one computes, others are compiled."""
@@ -48,35 +44,19 @@ def reproduce(
     Returns:
         What is in ``results.json``.
     """
-    out = Path(out)
-    table = settings.to_table()
-    look(out, "emnist", table, resume, may_change=("seeds", "parts", "rows"))
-    began = time.perf_counter()
+    directory = Directory(
+        out, "emnist", settings.to_table(), resume=resume, may_change=("seeds", "parts", "rows")
+    )
     data = settings.open(progress)
     check(settings.model, data)
     for line in lines(settings):
         if line.central is not None:
             line.central.check(data)
-    write_atomic(out / "config.toml", to_toml({"emnist": table}))
-    sweep(out)
-    events = Events(out / "events.jsonl")
-    before = events.elapsed() if resume else 0.0
-    events.start(0 if resume else None)
-    cells = _run(settings, data, out / "checkpoint", events, progress)
-    results = {
-        **summarise(settings, data, cells),
-        **provenance(),
-        "memory": _memory(),
-        "wall_seconds": {
-            "total": round(before + time.perf_counter() - began, 1),
-            "cells": {f"{n} {name}": cell.facts["seconds"] for (n, name), cell in cells.items()},
-        },
-    }
-    write_table(out / "per_client.parquet", client_table(cells))
-    write_json(out / "results.json", results)
-    write_report([out], out / "report.html")
-    events.write("finished", seconds=results["wall_seconds"]["total"])
-    return results
+    directory.begin()
+    cells = _run(settings, data, directory.cells, directory.events, progress)
+    found = {**summarise(settings, data, cells), "memory": _memory()}
+    seconds = {f"{n} {name}": cell.facts["seconds"] for (n, name), cell in cells.items()}
+    return directory.finish(found, client_table(cells), seconds)
 
 
 def _run(

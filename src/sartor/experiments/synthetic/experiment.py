@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -12,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from sartor.errors import InterruptedRun
-from sartor.experiments.directory import look
+from sartor.experiments.directory import Directory
 from sartor.experiments.synthetic.cells import Cell, Place, run_task, tasks
 from sartor.experiments.synthetic.population import Settings
 from sartor.experiments.synthetic.results import client_table, summarise
-from sartor.files import sweep, write_atomic, write_json
 from sartor.interrupts import Interrupts
 from sartor.progress import Bar
-from sartor.report import write_report
-from sartor.runs.record import Events, provenance, write_table
-from sartor.runs.toml import to_toml
+from sartor.runs.record import Events
 
 
 def reproduce(
@@ -39,28 +35,11 @@ def reproduce(
     Returns:
         What is in ``results.json``.
     """
-    out = Path(out)
-    look(out, "synthetic", settings.to_table(), resume)
-    began = time.perf_counter()
-    write_atomic(out / "config.toml", to_toml({"synthetic": settings.to_table()}))
-    sweep(out)
-    events = Events(out / "events.jsonl")
-    before = events.elapsed() if resume else 0.0
-    events.start(0 if resume else None)
-    cells = _run(settings, out / "checkpoint", events, progress)
-    results = {
-        **summarise(settings, cells),
-        **provenance(),
-        "wall_seconds": {
-            "total": round(before + time.perf_counter() - began, 1),
-            "cells": {f"{p.samples} {p.method}": c.seconds for p, c in sorted(cells.items())},
-        },
-    }
-    write_table(out / "per_client.parquet", client_table(cells))
-    write_json(out / "results.json", results)
-    write_report([out], out / "report.html")
-    events.write("finished", seconds=results["wall_seconds"]["total"])
-    return results
+    directory = Directory(out, "synthetic", settings.to_table(), resume=resume)
+    directory.begin()
+    cells = _run(settings, directory.cells, directory.events, progress)
+    seconds = {f"{p.samples} {p.method}": c.seconds for p, c in sorted(cells.items())}
+    return directory.finish(summarise(settings, cells), client_table(cells), seconds)
 
 
 def _run(
