@@ -210,7 +210,8 @@ def emnist_command(
 ) -> None:
     """Tables 2 and 3 of the paper and what goes beyond them; made for a GPU, but for --quick."""
     given: dict[str, Any] = {
-        "writers": writers, "seeds": seeds, "rounds": rounds, "joint": joint or rounds,
+        "writers": writers, "seeds": seeds, "rounds": rounds,
+        "joint": joint if quick or joint is not None else rounds,
         "parts": tuple(p.value for p in part) if part else None,
         "rows": tuple(r.value for r in row) if row else None,
     }  # fmt: skip

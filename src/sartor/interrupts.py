@@ -23,6 +23,12 @@ def stopped_by(event: threading.Event) -> Iterator[None]:
         _here.event = None
 
 
+def asked_to_stop() -> bool:
+    """Whether the event that stops this thread is set."""
+    event: threading.Event | None = getattr(_here, "event", None)
+    return event is not None and event.is_set()
+
+
 class Interrupts:
     """Remembers a request to stop, while used in a ``with`` statement on the main thread.
 
@@ -41,8 +47,7 @@ class Interrupts:
     @property
     def requested(self) -> bool:
         """Whether somebody wants it to stop."""
-        event: threading.Event | None = getattr(_here, "event", None)
-        return self._noted or (event is not None and event.is_set())
+        return self._noted or asked_to_stop()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._noted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,11 +17,12 @@ from sartor.errors import CheckpointError, ConfigError, DataError, FileError
 from sartor.evaluation import Scores, bootstrap_interval, sign_flip
 from sartor.experiments.emnist import Settings, as_text, experiment, reproduce
 from sartor.experiments.emnist.cells import Cell, slug
-from sartor.experiments.emnist.claims import claims
+from sartor.experiments.emnist.claims import COMPARED, claims
 from sartor.experiments.emnist.methods import lines
 from sartor.experiments.emnist.pool import Pool
 from sartor.experiments.emnist.settings import COLUMNS, PAPER, PARTS, ROWS, divide, whole
-from sartor.experiments.emnist.work import Branch
+from sartor.experiments.emnist.work import Branch, Seed
+from sartor.files import read_metadata
 
 TINY = Settings.small(
     data="generated", writers=12, rounds=6, joint=2, cohort=4, cover=(0.0, 0.5, 1.0),
@@ -58,6 +60,15 @@ def test_in_another_order_the_last_ones_are_unseen(writers):
     count = min(int(late.sum()), 18)
     assert late[~data.seen].sum() == count
     assert late[data.seen].sum() == late.sum() - count
+
+
+def test_a_hash_before_a_writers_id_is_no_order(writers):
+    draw = np.random.default_rng(0)
+    named = {f"{draw.integers(2**60):016x}:f{k:04d}_00": k for k in range(68)}
+    ids = tuple(sorted(named))
+    data = divide(dataclasses.replace(writers, ids=ids), "id", seed=0)
+    last = [named[client] for client, seen in zip(ids, data.seen, strict=True) if not seen]
+    assert sorted(last) == list(range(50, 68))
 
 
 def test_who_chooses_nothing_trains_on_all_training_images(writers):
@@ -170,7 +181,9 @@ def pool():
                 name = row if column == "initial" else f"{row} + {column}"
                 noise = draw.integers(-1, 2, count) / 20 if column in ("dapper", "mapper") else 0
                 cells[seed, name] = made_up(base + gain + more + noise, seen)
-    return Pool(settings, ids, cells)
+    made = Pool(settings, ids, cells)
+    made.data = ids
+    return made
 
 
 def test_writers_count_once_whatever_the_number_of_seeds(pool):
@@ -201,6 +214,47 @@ def test_claims_hold_where_they_should(pool):
         averse = found["FedAvg + Mapper hurts fewer writers than FedAvg + Finetune", group]
         assert averse["mean"] > 0
         assert not averse["holds"]
+        least = found["HypCluster is better than FedAvg by at least 4.3 points", group]
+        assert least["holds"]
+        assert least["mean"] == pytest.approx(0.15)
+
+
+def test_one_seed_decides_nothing_between_central_models(pool):
+    settings = dataclasses.replace(pool.settings, seeds=1)
+    found = {(c["claim"], c["group"]): c for c in claims(Pool(settings, pool.data, pool.cells))}
+    assert found["HypCluster is better than FedAvg", "seen"]["holds"] is None
+    assert found["FedAvg + Mapper and FedAvg + Finetune do not differ", "seen"]["holds"] is None
+    assert found["FedAvg + Finetune is better than FedAvg", "seen"]["holds"] is True
+
+
+def test_models_that_are_merely_trained_anew_do_not_differ():
+    """All writers move together from seed to seed, as with another draw of the training."""
+    draw = np.random.default_rng(1)
+    count, seeds, believed = 200, 3, 0
+    data = SimpleNamespace(ids=tuple(f"w{k}" for k in range(count)))
+    settings = Settings(rows=("fedavg", "hypcluster"), seeds=seeds, parts=("tables",))
+    for _ in range(20):
+        cells = {}
+        for seed in range(seeds):
+            base, seen = draw.integers(8, 12, count) / 20, draw.permutation(count) < 147
+            for row in ("fedavg", "hypcluster"):
+                common = draw.normal(0, 0.02)
+                own = base + common + draw.integers(-1, 2, count) / 20
+                for column in COLUMNS:
+                    name = row if column == "initial" else f"{row} + {column}"
+                    cells[seed, name] = made_up(np.clip(own, 0, 1), seen)
+        tested = claims(Pool(settings, data, cells))
+        believed += sum(
+            c["beyond_chance"]
+            for c in tested
+            if (c["a"], c["b"], c["margin"]) == ("hypcluster", "fedavg", 0.0)
+        )
+    assert believed <= 6  # of 40; by writers and signs alone it would be a quarter of them
+
+
+def test_controls_are_compared_with_what_there_is():
+    names = {name for line in lines(Settings()) for name in line.cells()}
+    assert {name for pair in COMPARED for name in pair} <= names
 
 
 def test_a_difference_that_changes_its_sign_from_seed_to_seed_is_not_believed(pool):
@@ -343,7 +397,60 @@ def test_test_images_choose_nothing(run, tmp_path, monkeypatch):
     assert chosen[0] == chosen[1]
     assert [r["loss"] for r in tables[0]] != [r["loss"] for r in tables[1]]
     choices = [
-        json.loads((folder / "checkpoint" / "chosen-local.json").read_text())
+        json.loads((folder / "checkpoint" / "chosen-local.json").read_text())["losses"]
         for folder in (run[0], out)
     ]
     assert choices[0] == choices[1]
+
+
+# Choices by validation.
+
+
+def test_a_candidate_that_diverges_is_not_chosen_and_choices_are_kept(run, tmp_path):
+    grid = (
+        {"learning_rate": 1e30, "epochs": 1}, {"learning_rate": 0.05, "epochs": 1},
+    )  # fmt: skip
+    line = next(line for line in lines(TINY) if line.name == "local")._replace(grid=grid)
+    seed = Seed(TINY, TINY.open(), 0, tmp_path)
+    said = []
+    branch = Branch(seed, line, threading.Event(), said.append)
+    assert branch._tune()["chosen"] == grid[1]
+    assert said == ["local, choice 1 of 2", "local, choice 2 of 2"]
+    again = Branch(seed, line, threading.Event(), said.append)
+    assert again._tune() == branch._tune()
+    assert len(said) == 2
+    other = Branch(seed, line._replace(grid=grid[::-1]), threading.Event(), said.append)
+    with pytest.raises(CheckpointError, match=r"chosen-local.json was made from other data"):
+        other._tune()
+    for damage in ("[]", "{}", '{"losses": 3}'):
+        (tmp_path / "chosen-local.json").write_text(damage)
+        with pytest.raises(FileError, match=r"chosen-local.json"):
+            Branch(seed, line, threading.Event(), said.append)._tune()
+
+
+def test_writers_without_test_images_are_named_before_any_training(tmp_path):
+    data = TINY.open()
+    bounds = data.bounds.copy()
+    seen = divide(data, "shuffled", 0).seen
+    bounds[~seen, 3] = bounds[~seen, 2]
+    keep = np.concatenate([np.arange(b[0], b[3]) for b in bounds])
+    sizes = np.diff(bounds, axis=1)
+    ends = np.cumsum(sizes).reshape(sizes.shape)
+    moved = np.concatenate([ends[:, -1:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
+    lacking = dataclasses.replace(data, rows=data.rows[keep], bounds=moved)
+    seed = Seed(TINY, lacking, 0, tmp_path)
+    with pytest.raises(DataError, match="no unseen writer has test images"):
+        Branch(seed, lines(TINY)[0], threading.Event(), print)
+
+
+@pytest.mark.parametrize("damage", ["about", "facts", "recipe", "size"])
+def test_damaged_cells_are_named(run, tmp_path, damage):
+    path = tmp_path / "cell.safetensors"
+    shutil.copy(run[0] / "checkpoint" / "seed-0" / "fedavg.safetensors", path)
+    recipe = read_metadata(path)["recipe"]
+    assert Cell.load(path, recipe).scores.accuracy is not None
+    content = path.read_bytes()
+    assert damage.encode() in content
+    path.write_bytes(content.replace(damage.encode(), damage[::-1].encode()))
+    with pytest.raises(FileError, match=r"cell.safetensors is damaged"):
+        Cell.load(path, recipe)

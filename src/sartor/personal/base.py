@@ -36,7 +36,7 @@ from sartor.engine.optimizers import UNIT_SGD, Chosen, build, rates
 from sartor.engine.schedule import Ints, steps_of
 from sartor.engine.scoring import losses_by_client
 from sartor.errors import ConfigError, DivergedError, InterruptedRun
-from sartor.interrupts import Interrupts
+from sartor.interrupts import Interrupts, asked_to_stop
 from sartor.models import Model, parameter_bytes
 from sartor.personal.bank import Bank, Fleeting
 from sartor.personal.choosing import (
@@ -266,6 +266,8 @@ class Personal(abc.ABC):
 
                 def make() -> Iterator[tuple[tuple[str, ...], Stack]]:
                     for ids, params, _ in self._made(work, jobs, decided, fetch=False):
+                        if asked_to_stop():
+                            raise InterruptedRun(f"{name} stopped while it was evaluated")
                         yield ids, params
 
                 widest = lanes_of(data, recipe, jobs, setting.engine, mixing)

@@ -12,12 +12,18 @@ from typing import Any
 import numpy as np
 
 from sartor.caching import made_once
-from sartor.errors import CheckpointError, FileError
+from sartor.errors import CheckpointError, DataError, FileError
 from sartor.evaluation import Scores
 from sartor.files import load_arrays, read_metadata, save_tree
 from sartor.runs.record import versions
 
 ARRAYS = ("size", "test_size", "seen", "example_loss", "example_correct")
+
+
+OTHER = (
+    "{0} was made from other data or settings, or by another version of Sartor or JAX; choose "
+    "another --out, or remove the directory that it is in to make everything again"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,24 +52,21 @@ class Cell:
         """Read it back; refuses one that was made otherwise."""
         try:
             metadata, arrays = read_metadata(path), load_arrays(path, "")
-        except FileError as error:
-            raise FileError(f"{path} is damaged; remove it, and it is made again") from error
-        if metadata.get("recipe") != recipe:
-            raise CheckpointError(
-                f"{path} was made by other settings or another version of Sartor or JAX; remove "
-                "it, and it is made again"
+            if metadata["recipe"] != recipe:
+                raise CheckpointError(OTHER.format(path))
+            about, facts = (json.loads(metadata[key]) for key in ("about", "facts"))
+            extra = {
+                name.removeprefix("extra "): values
+                for name, values in arrays.items()
+                if name.startswith("extra ")
+            }
+            columns: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+            scores = Scores(
+                about["method"], about["clients"], domain=about["domain"], extra=extra, **columns
             )
-        about = json.loads(metadata["about"])
-        extra = {
-            name.removeprefix("extra "): values
-            for name, values in arrays.items()
-            if name.startswith("extra ")
-        }
-        columns: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-        scores = Scores(
-            about["method"], about["clients"], domain=about["domain"], extra=extra, **columns
-        )
-        return cls(scores, json.loads(metadata["facts"]))
+            return cls(scores, dict(facts))
+        except (FileError, DataError, KeyError, TypeError, ValueError) as error:
+            raise FileError(f"{path} is damaged; remove it, and it is made again") from error
 
 
 @made_once(maxsize=64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 import threading
 import warnings
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -127,7 +128,8 @@ def _workers() -> int:
 def _memory() -> dict[str, int | None]:
     """The most memory that was in use: by this process, and on the device."""
     stats = jax.local_devices()[0].memory_stats() or {}
+    unit = 1 if sys.platform == "darwin" else 1024
     return {
-        "host_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "host_bytes": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
         "device_bytes": stats.get("peak_bytes_in_use"),
     }

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from sartor.data import ClientData
 from sartor.evaluation import Scores
@@ -56,10 +57,32 @@ class Pool:
         """How much higher a is than b, writer by writer; with a paired sign-flip test."""
         return self.tested(self.values(a, group, what) - self.values(b, group, what))
 
-    def tested(self, values: Floats) -> dict[str, Any]:
-        """An estimate of differences, and the p-value that their mean is zero."""
-        mean, weights = by_writer(values)
-        return {**self.estimate(values), "p_value": sign_flip(mean * weights), "writers": len(mean)}
+    def tested(self, values: Floats, than: float = 0.0) -> dict[str, Any]:
+        """An estimate of differences, and p-values that their mean is ``than``.
+
+        ``p_value`` is of sign flips over writers: whether these trained models would differ for
+        other writers. ``p_seeds`` is of a t-test over seeds: whether models that are trained
+        anew would; ``None`` with one seed.
+        """
+        mean, weights = by_writer(values - than)
+        by_seed = np.nanmean(values, axis=1) - than
+        return {
+            **self.estimate(values),
+            "p_value": sign_flip(mean * weights),
+            "p_seeds": _over_seeds(by_seed),
+            "writers": len(mean),
+        }
+
+
+def _over_seeds(differences: Floats) -> float | None:
+    """The p-value that the mean of a few seeds' differences is zero."""
+    count = len(differences)
+    if count < 2:
+        return None
+    error = differences.std(ddof=1) / np.sqrt(count)
+    if error == 0:
+        return 0.0 if differences[0] else 1.0
+    return float(2 * special.stdtr(count - 1, -abs(differences.mean()) / error))
 
 
 def by_writer(values: Floats) -> tuple[Floats, Floats]:

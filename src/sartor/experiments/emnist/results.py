@@ -30,7 +30,8 @@ from sartor.experiments.emnist.pool import (
     member,
 )
 from sartor.experiments.emnist.settings import COLUMNS, PAPER, VALIDATION, Settings
-from sartor.report.emnist import left_out, verdict
+from sartor.report.emnist import verdict
+from sartor.report.emnist_method import left_out
 
 
 def summarise(settings: Settings, data: ClientData, cells: Cells) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def _by_lambda(pool: Pool) -> dict[str, Any]:
 
 
 def _gap(pool: Pool, name: str) -> dict[str, Any]:
-    """By how much unseen writers are worse off than seen ones; they are not the same writers."""
+    """How much better off unseen writers are than seen ones; they are not the same writers."""
     seen, unseen = (pool.values(name, group) for group in GROUPS)
     gap = np.nanmean(unseen, axis=1) - np.nanmean(seen, axis=1)
     means = [by_writer(values)[0] for values in (seen, unseen)]
@@ -240,7 +241,7 @@ def as_text(results: Mapping[str, Any]) -> list[str]:
     for table, group in zip(("table2", "table3"), GROUPS, strict=True):
         lines_.append(
             f"{table[:5].title()} {table[-1]}: test accuracy of {about[group]} {group} writers "
-            f"({kind}); in brackets the paper's, of 3,400 real ones"
+            f"({kind}); in brackets the paper's"
         )
         lines_.append(f"{'':<12}" + "".join(f"{column:>16}" for column in COLUMNS))
         for row, cells in results[table].items():

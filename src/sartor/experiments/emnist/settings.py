@@ -184,7 +184,8 @@ def divide(data: ClientData, order: Order, seed: int) -> ClientData:
     late = np.zeros(len(data), np.bool_)
     if order == "high school last":
         late = np.char.endswith(data.metadata["domain"].astype(str), "high school")
-    ids = np.array(data.ids)
+    # FedJAX has a hash before the writer's id, which would be another shuffle.
+    ids = np.array([client.rpartition(":")[2] for client in data.ids])
     last = np.lexsort((ids, late))[int(divided.seen.sum()) :]
     seen = np.ones(len(data), np.bool_)
     seen[last] = False

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,28 @@ from sartor.central.settings import describe
 from sartor.data import ClientData
 from sartor.engine import Optimizer
 from sartor.engine.scoring import losses_by_client, positions, score_shared
-from sartor.errors import InterruptedRun
+from sartor.errors import CheckpointError, DataError, DivergedError, FileError, InterruptedRun
 from sartor.evaluation import Scores
-from sartor.experiments.emnist.cells import Cell, recipe_of, slug
+from sartor.evaluation.statistics import jsonable
+from sartor.experiments.emnist.cells import OTHER, Cell, recipe_of, slug
 from sartor.experiments.emnist.methods import Line
-from sartor.experiments.emnist.settings import Order, Settings, divide, whole
+from sartor.experiments.emnist.settings import (
+    SMOOTHING,
+    UNSEEN,
+    VALIDATION,
+    Order,
+    Settings,
+    divide,
+    whole,
+)
 from sartor.files import read_json, write_json
 from sartor.interrupts import stopped_by
 from sartor.personal import Personal
 
 TUNING = 100
 """Seen writers that Local's settings are chosen on."""
+
+CONSTANTS = [TUNING, SMOOTHING, UNSEEN, VALIDATION]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +104,9 @@ class Branch:
     ) -> None:
         self.seed, self.line, self.settings = seed, line, seed.settings
         self.data = seed.view(line.order)
+        for name, group in (("seen", self.data.seen), ("unseen", ~self.data.seen)):
+            if not self.data.sizes("test")[group].any():
+                raise DataError(f"{line.name}: no {name} writer has test images; give some of them")
         self._say, self._stopping = say, stopping
         self._lock = threading.RLock()
         self._left = set(line.cells())
@@ -128,7 +142,7 @@ class Branch:
         how = [describe(a) for a in algorithms if a is not None]
         line, settings = self.line, self.settings
         settled = [settings.network, settings.precision, self.seed.seed]
-        what = [how, line.order, line.everything, *settled]
+        what = [how, line.order, line.everything, *settled, CONSTANTS]
         return recipe_of(json.dumps(what), self.seed.raw.fingerprint)
 
     def _personal(self, name: str) -> Personal | None:
@@ -208,10 +222,7 @@ class Branch:
                 return self._tried
             line, self._tried = self.line, {}
             if line.grid:
-                path = self.seed.root / f"chosen-{slug(line.name)}.json"
-                if not path.exists():
-                    write_json(path, {"losses": [*self._losses()]})
-                losses = read_json(path)["losses"]
+                losses = self._losses()
                 best = line.grid[int(np.argmin(losses))]
                 options = [_plain(change) for change in line.grid]
                 self.line = _with(line, best)
@@ -220,23 +231,45 @@ class Branch:
                 }  # fmt: skip
             return self._tried
 
-    def _losses(self) -> Iterator[float]:
-        """What every point of the grid costs seen clients on what they hold out."""
-        for number, change in enumerate(self.line.grid, 1):
-            self._say(f"{self.line.name}, choice {number} of {len(self.line.grid)}")
-            line, data = _with(self.line, change), self.data
-            common: dict[str, Any] = {
-                "seed": self.seed.seed, "engine": self.settings.engine, "progress": False
-            }  # fmt: skip
-            if line.central is not None:
-                central = line.central.fit(self.settings.model, data, **common)
-                yield _held_loss(central, data)
-                continue
-            order = np.argsort(data.hashes[held := _held(data)], kind="stable")
-            some = data.select([data.ids[k] for k in held[order[:TUNING]]])
-            personal = next(iter(line.personal.values()))
-            models = personal.fit(self.settings.model, some, keep=False, **common)
-            yield float(models.evaluate(some, part="validation", mixture=0).loss.mean())
+    def _losses(self) -> list[float]:
+        """What every point of the grid costs seen clients of the first seed; kept as found."""
+        grid, path = self.line.grid, self.seed.root / f"chosen-{slug(self.line.name)}.json"
+        recipe = recipe_of(json.dumps(self._grid()), self.seed.raw.fingerprint)
+        kept = read_json(path) if path.exists() else {"recipe": recipe, "losses": []}
+        if not isinstance(kept, dict) or not isinstance(kept.get("losses"), list):
+            raise FileError(f"{path} is damaged; remove it, and it is made again")
+        if kept.get("recipe") != recipe:
+            raise CheckpointError(OTHER.format(path))
+        losses: list[float] = [np.inf if v is None else v for v in kept["losses"]]
+        for number in range(len(losses), len(grid)):
+            self._say(f"{self.line.name}, choice {number + 1} of {len(grid)}")
+            try:
+                losses.append(self._held_by(_with(self.line, grid[number])))
+            except DivergedError:  # no choice
+                losses.append(np.inf)
+            write_json(path, jsonable({"recipe": recipe, "losses": losses}))
+        return losses
+
+    def _grid(self) -> list[Any]:
+        """What a choice depends on beside the data: how its candidates are made."""
+        algorithms = [a for a in (self.line.central, *self.line.personal.values()) if a is not None]
+        settings = self.settings
+        settled = [settings.network, settings.precision, settings.seed, self.line.order]
+        return [[describe(a) for a in algorithms], *map(_plain, self.line.grid), settled, CONSTANTS]
+
+    def _held_by(self, line: Line) -> float:
+        """What a line costs seen clients on what they hold out."""
+        data = self.data
+        common: dict[str, Any] = {
+            "seed": self.seed.seed, "engine": self.settings.engine, "progress": False
+        }  # fmt: skip
+        if line.central is not None:
+            return _held_loss(line.central.fit(self.settings.model, data, **common), data)
+        order = np.argsort(data.hashes[held := _held(data)], kind="stable")
+        some = data.select([data.ids[k] for k in held[order[:TUNING]]])
+        personal = next(iter(line.personal.values()))
+        models = personal.fit(self.settings.model, some, keep=False, **common)
+        return float(models.evaluate(some, part="validation", mixture=0).loss.mean())
 
 
 def _held_loss(central: CentralModel, data: ClientData) -> float:
