@@ -206,7 +206,7 @@ def test_foreign_directories_are_left_alone(tmp_path):
         pass
     (path / "chapter").touch()
     with (
-        pytest.raises(FileError, match=r"thesis exists and was not .* left untouched"),
+        pytest.raises(FileError, match=r"thesis exists, and holds something .* left untouched"),
         replacing(path, lambda p: False),
     ):
         pass

@@ -32,3 +32,13 @@ def test_an_end_that_is_not_known(capsys):
 def test_errors_pass_through():
     with pytest.raises(ZeroDivisionError), Bar("rounds", total=3, show=False):
         _ = 1 / 0
+
+
+def test_lines_are_for_logs_only(capsys):
+    with Bar("rounds", 2) as bar:  # no terminal here
+        bar.line("one is done")
+    assert "one is done" in capsys.readouterr().err
+    for show in (True, False):
+        with Bar("rounds", 2, show=show) as bar:
+            bar.line("two are done")
+        assert "two are done" not in capsys.readouterr().err

@@ -179,7 +179,11 @@ def emnist_command(
     ] = "emnist",
     out: Annotated[Path | None, typer.Option(help="The directory. (default: runs/emnist)")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A much smaller version, for two cores.")
+        bool,
+        typer.Option(
+            "--quick",
+            help="A much smaller version for two cores: a small network, 100 writers, few rounds.",
+        ),
     ] = False,
     part: Annotated[
         list[Part] | None, typer.Option(help="What to run; repeat it. (default: everything)")
@@ -188,7 +192,8 @@ def emnist_command(
         list[Row] | None, typer.Option(help="A row of the tables; repeat it. (default: all three)")
     ] = None,
     writers: Annotated[
-        int | None, typer.Option(help="How many writers. (default: all; generated: 548)")
+        int | None,
+        typer.Option(help="How many writers. (default: all; generated: 548; quick: 100)"),
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(help="How often, each time shuffled anew. (default: 3; quick: 1)")

@@ -167,8 +167,8 @@ def replacing(path: str | os.PathLike[str], ours: Callable[[Path], bool]) -> Ite
     path = Path(path).expanduser().resolve()
     if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or ours(path))):
         raise FileError(
-            f"{path} exists and was not (only) written by Sartor; it is left untouched, choose "
-            "another directory or remove it"
+            f"{path} exists, and holds something that is not replaced; it is left untouched, "
+            "choose another directory or remove it"
         )
     new, old = _beside(path, "new"), _beside(path, "old")
     try:

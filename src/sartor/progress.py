@@ -24,6 +24,7 @@ class Bar:
 
     def __init__(self, title: str, total: int | None, show: bool | None = None) -> None:
         visible = sys.stderr.isatty() if show is None else show
+        self._logs = show is None and not visible
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -38,6 +39,11 @@ class Bar:
     def update(self, done: int, note: str = "") -> None:
         """Set how much is done, with a word about it."""
         self._progress.update(self._task, completed=done, note=note)
+
+    def line(self, text: str) -> None:
+        """Write a line where there is no terminal to show a bar on, but somebody may read a log."""
+        if self._logs:
+            sys.stderr.write(f"{text}\n")
 
     def __enter__(self) -> Self:
         self._progress.start()

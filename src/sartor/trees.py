@@ -55,7 +55,8 @@ def traced_hash(function: Callable[..., Any], *arguments: Any) -> str:
     False
     """
     traced = jax.make_jaxpr(function)(*arguments)
-    text = re.sub(r"0x[0-9a-f]+", "", str(traced))  # addresses differ from process to process
+    # On a terminal str() would have colours; and addresses differ from process to process.
+    text = re.sub(r"0x[0-9a-f]+", "", traced.pretty_print(use_color=False))
     digest = hashlib.blake2b(text.encode(), digest_size=16)
     for constant in _constants(traced):  # the text has only their shapes
         if jnp.issubdtype(constant.dtype, jax.dtypes.prng_key):

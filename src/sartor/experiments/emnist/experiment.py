@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import threading
 import warnings
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -18,7 +16,7 @@ from sartor.errors import InterruptedRun
 from sartor.experiments.directory import Directory
 from sartor.experiments.emnist.methods import lines
 from sartor.experiments.emnist.pool import Cells
-from sartor.experiments.emnist.results import client_table, summarise
+from sartor.experiments.emnist.results import client_table, most_memory, summarise
 from sartor.experiments.emnist.settings import Settings
 from sartor.experiments.emnist.work import Branch, Seed
 from sartor.interrupts import Interrupts
@@ -55,7 +53,7 @@ def reproduce(
             line.central.check(data)
     directory.begin()
     cells = _run(settings, data, directory.cells, directory.events, progress)
-    found = {**summarise(settings, data, cells), "memory": _memory()}
+    found = {**summarise(settings, data, cells), "memory": most_memory(cells.values())}
     seconds = {f"{n} {name}": cell.facts["seconds"] for (n, name), cell in cells.items()}
     return directory.finish(found, client_table(cells), seconds)
 
@@ -77,6 +75,7 @@ def _run(
         if new and accuracy is not None:
             seconds, mean = cell.facts["seconds"], float(accuracy.mean())
             events.write("cell", seed=number, method=name, accuracy=mean, seconds=seconds)
+            bar.line(f"seed {number}, {name}: {mean:.1%} in {seconds:.0f} s")
 
     with (
         warnings.catch_warnings(),
@@ -123,13 +122,3 @@ def _order(branches: list[Branch]) -> list[tuple[Branch, str]]:
 def _workers() -> int:
     """How many cells are made side by side: on a CPU one has all cores."""
     return 1 if jax.default_backend() == "cpu" else AT_ONCE
-
-
-def _memory() -> dict[str, int | None]:
-    """The most memory that was in use: by this process, and on the device."""
-    stats = jax.local_devices()[0].memory_stats() or {}
-    unit = 1 if sys.platform == "darwin" else 1024
-    return {
-        "host_bytes": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        "device_bytes": stats.get("peak_bytes_in_use"),
-    }

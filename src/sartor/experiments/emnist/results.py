@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -223,6 +223,15 @@ def _mean_cost(cells: list[Cell]) -> dict[str, float]:
     return {key: float(np.mean([cost[key] for cost in costs])) for key in costs[0]}
 
 
+def most_memory(cells: Iterable[Cell]) -> dict[str, int | None]:
+    """The most that was in use while any of them was made, whatever process it was."""
+    found = [cell.facts["memory"] for cell in cells]
+    return {
+        key: max((facts[key] for facts in found if facts[key] is not None), default=None)
+        for key in ("host_bytes", "device_bytes")
+    }
+
+
 def client_table(cells: Mapping[tuple[int, str], Cell]) -> pa.Table:
     """One row for each cell and writer."""
     tables = []
@@ -249,7 +258,7 @@ def as_text(results: Mapping[str, Any]) -> list[str]:
             found = (f"{cells[c]['mean']:.1%} ({paper[c]:.1%})" for c in COLUMNS)
             lines_.append(f"{row:<12}" + "".join(f"{cell:>16}" for cell in found))
         lines_.append("")
-    lines_.append("The paper's claims, in points")
+    lines_.append("The paper's claims, in points of accuracy, or of the share of writers hurt")
     for text in dict.fromkeys(claim["claim"] for claim in results["claims"]):
         several = [claim for claim in results["claims"] if claim["claim"] == text]
         found = (f"{c['group']} {100 * c['mean']:+.2f} ({verdict(c)})" for c in several)

@@ -48,6 +48,9 @@ UNSEEN = 900 / 3400
 VALIDATION = 0.15
 """The share of a client's training images that choices are made by."""
 
+QUICK = 100
+"""Writers of the quick version, if there are as many."""
+
 SMOOTHING = 0.1
 """How much of a label is spread over all classes: the paper's weight of 0.9."""
 
@@ -110,7 +113,7 @@ class Settings:
     def small(cls, **changes: Any) -> Settings:
         """What ``--quick`` runs."""
         quick = {
-            "writers": 100, "parts": ("tables", "local", "order"), "seeds": 1, "rounds": 150,
+            "writers": QUICK, "parts": ("tables", "local", "order"), "seeds": 1, "rounds": 150,
             "joint": 15, "cover": (0.0, 0.25, 0.5, 0.75, 1.0), "network": "mlp", "quick": True,
         }  # fmt: skip
         return cls(**{**quick, **changes})
@@ -143,6 +146,8 @@ class Settings:
         data = open_data(path)
         if not data.sizes("test").any():
             data = data.split(test=0.1, seed=0)
+        if self.writers not in (None, QUICK) and self.writers > len(data):
+            raise ConfigError(f"writers={self.writers}: {self.data} has {len(data)}")
         if self.writers is not None and self.writers < len(data):
             data = data.select(_some(data, self.writers))
         needing = [w for w in ("agnostic", "order") if w in (*self.rows, *self.parts)]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import resource
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
@@ -127,7 +130,7 @@ class Branch:
                 seconds = time.perf_counter() - began
                 if name == self.line.name and central is not None:
                     seconds += self._seconds
-                cell.facts.update(facts, seconds=round(seconds, 2))
+                cell.facts.update(facts, seconds=round(seconds, 2), memory=_memory())
                 cell.save(path, recipe)
             else:
                 cell = Cell.load(path, recipe)
@@ -296,6 +299,16 @@ def _with(line: Line, change: dict[str, Any]) -> Line:
 def _held(data: ClientData) -> npt.NDArray[np.int64]:
     """The seen clients that hold anything out."""
     return np.flatnonzero(data.seen & (data.sizes("validation") > 0))
+
+
+def _memory() -> dict[str, int | None]:
+    """The most memory that was in use so far: by this process, and on the device."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {
+        "host_bytes": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "device_bytes": stats.get("peak_bytes_in_use"),
+    }
 
 
 def _plain(change: dict[str, Any]) -> dict[str, Any]:
