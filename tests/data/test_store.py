@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 
 import numpy as np
 import pytest
 from data_cases import contents, ragged
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sartor.data
@@ -129,6 +130,29 @@ def test_damaged_files(saved):
     (path / "data.json").write_text("{")
     with pytest.raises(FileError, match=r"data.json: damaged"):
         sartor.data.open(path)
+
+
+@given(st.lists(st.tuples(st.integers(6, 127), st.integers(0, 255)), max_size=3))
+@example([(69, ord("("))])
+@example([(68, ord("["))])
+@example([(11, ord(" "))])
+def test_a_damaged_header_is_an_error_of_ours_or_harmless(tmp_path_factory, changes):
+    path = tmp_path_factory.mktemp("store") / "toy"
+    from_dict(ragged([3, 2])).save(path)
+    content = bytearray((path / "column-0.npy").read_bytes())
+    for at, byte in changes:
+        content[at] = byte
+    (path / "column-0.npy").write_bytes(content)
+    with contextlib.suppress(FileError):  # and no other error
+        sartor.data.open(path)
+
+
+def test_a_header_that_is_no_python(saved):
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (20, 3), \n"
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    (saved[1] / "column-0.npy").write_bytes(content + b"\0" * 240)
+    with pytest.raises(FileError, match=r"column-0.npy: missing or damaged.*make"):
+        sartor.data.open(saved[1])
 
 
 def test_roles_are_for_tables(saved):

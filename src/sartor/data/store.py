@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import tokenize
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ _FORMAT = "sartor-data"
 _VERSION = 1
 _MANIFEST = "data.json"
 _INDEX = ("rows", "bounds", "seen")
+_ERRORS = (
+    OSError, ValueError, EOFError, SyntaxError, TypeError, OverflowError, RecursionError,
+    MemoryError, tokenize.TokenError,
+)  # fmt: skip
+"""What numpy raises on missing and damaged files, whose headers it reads as Python."""
 
 
 def column_file(i: int) -> str:
@@ -100,7 +106,7 @@ def open_store(path: str | os.PathLike[str]) -> ClientData:
 def _load(file: Path) -> Column:
     try:
         return np.asanyarray(np.load(file, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
+    except _ERRORS as error:
         raise FileError(
             f"{file}: missing or damaged ({error}); make the directory again from the original data"
         ) from error
