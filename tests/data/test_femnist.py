@@ -70,3 +70,44 @@ def test_a_file_that_is_cut(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(SartorError, match=r"train-1\.parquet: cannot be read"):
         sartor.data.open(folder)
+
+
+def test_json_beside_parquet_is_not_leaf(tmp_path):
+    folder = write_femnist(tmp_path / "femnist", writers()["train"])
+    expected = sartor.data.open(folder)
+    (folder / "dataset_infos.json").write_text('{"default": {"features": {}}}')
+    same(sartor.data.open(folder), expected)
+    other = tmp_path / "other"
+    other.mkdir()
+    pq.write_table(pa.table({"a": [1]}), other / "train.parquet")
+    (other / "dataset_infos.json").write_text("{}")
+    with pytest.raises(SartorError, match="the format is not known"):
+        sartor.data.open(other)
+
+
+def test_columns_whose_names_are_damaged(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"writer_id": ["a"], "y": [1]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"writer_id", b"writer_\xff\xfe"))
+    with pytest.raises(SartorError, match=r"t.parquet"):
+        sartor.data.open(path)
+    with pytest.raises(SartorError, match=r"t.parquet: damaged"):
+        sartor.data.open(path, client="writer_id", label="y")
+    with pytest.raises(SartorError, match="the format is not known"):
+        sartor.data.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "label, message",
+    [
+        (2**40, r"client 'f0001_01': the label 1099511627776 is beyond 2147483647"),
+        (0.5, "column 'character': whole numbers are needed, got double"),
+    ],
+)
+def test_labels_that_are_none(tmp_path, label, message):
+    folder = write_femnist(tmp_path / "femnist", writers(clients=["f0001_01"])["train"], shards=1)
+    path = folder / "train-0.parquet"
+    rows = [row | {"character": label} for row in pq.read_table(path).to_pylist()]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    with pytest.raises(SartorError, match=message):
+        sartor.data.open(folder)

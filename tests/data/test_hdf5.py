@@ -72,7 +72,7 @@ def test_one_pixel_out_of_range_keeps_floats(tmp_path, value):
     a["pixels"][1, 2, 3] = value
     file = write(tmp_path / "t.h5", {"a": a})
     if np.isnan(value):
-        with pytest.raises(DataError, match="client 'a', column 'x', row 1"):
+        with pytest.raises(DataError, match=r"t.h5: client 'a', column 'x', row 1"):
             sartor.data.open(file)
     else:
         assert sartor.data.open(file).columns["x"].dtype == np.float32
@@ -102,7 +102,7 @@ def test_wrong_layouts(tmp_path):
         opened({"a": {"pixels": [1.0, 2.0], "label": [1]}})
     with pytest.raises(DataError, match=r"client 'b': columns .* differ .* of client 'a'"):
         opened({"a": images(2), "b": {"label": [1]}})
-    with pytest.raises(DataError, match="client 'b' has no training rows"):
+    with pytest.raises(DataError, match=r"t.h5: client 'b' has no training rows"):
         opened({"a": images(2), "b": images(0)})
     with h5py.File(tmp_path / "t.h5", "w") as h5:
         h5["other/stuff"] = [1]
@@ -155,6 +155,30 @@ def test_damaged_files(tmp_path):
     file.write_bytes(broken)
     with pytest.raises(FileError, match=r"t.h5, client 'c1': cannot be read"):
         sartor.data.open(file)
+
+
+def test_sizes_that_the_file_cannot_hold(tmp_path):
+    file = write(tmp_path / "t.h5", {"a": images(5)})
+    with h5py.File(file, "a") as h5:
+        for name, shape in (("pixels", (2**40, 4, 4)), ("label", (2**40,))):
+            kind = np.float32 if name == "pixels" else np.int32
+            h5.create_dataset(f"examples/b/{name}", shape, kind, chunks=(1, *shape[1:]))
+    with pytest.raises(FileError, match=r"t.h5, client 'b': 1,099,.* cannot hold; it is damaged"):
+        sartor.data.open(file, cache=tmp_path / "cache")
+    zeros = {"pixels": np.zeros((3000, 28, 28), np.float32), "label": np.zeros(3000, np.int32)}
+    with h5py.File(file, "w") as h5:  # data that compresses as well as data can
+        for name, values in zeros.items():
+            h5.create_dataset(f"examples/a/{name}", data=values, compression=9, chunks=values.shape)
+    assert sartor.data.open(file).sizes().tolist() == [3000]
+
+
+def test_another_byte_order(tmp_path):
+    clients = {"a": images(5), "b": images(3, 1, 254)}
+    expected = sartor.data.open(write(tmp_path / "t.h5", clients))
+    big = {c: {n: v.astype(v.dtype.newbyteorder(">")) for n, v in clients[c].items()} for c in "ab"}
+    found = sartor.data.open(write(tmp_path / "u.h5", big))
+    assert found.fingerprint == expected.fingerprint
+    assert all(column.dtype.isnative for column in found.columns.values())
 
 
 @needs_emnist

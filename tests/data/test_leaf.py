@@ -67,6 +67,14 @@ def change(folder, edit):
         (lambda c: c["user_data"]["f0001_01"].update(x=[["a"]] * 4), "numbers are needed"),
         (lambda c: c["num_samples"].pop(), "all_data_0.json: cannot be read"),
         (lambda c: c["users"].append("f0001_01"), "cannot be read"),
+        (
+            lambda c: c["user_data"]["f0001_01"]["y"].__setitem__(1, 2**40),
+            r"all_data_0.json, client 'f0001_01': the label 1099511627776 is beyond 2147483647",
+        ),
+        (
+            lambda c: c["user_data"]["f0001_01"].update(x=[], y=[]),
+            r"all_data_0.json, client 'f0001_01': it is empty; remove it or add samples",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, edit, message):

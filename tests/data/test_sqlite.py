@@ -140,6 +140,41 @@ def broken(path, statement, *values):
             r"client 'f0439_08': columns of .* but it should have 99",
         ),
         ("DELETE FROM examples WHERE client_id = 'f0001_01'", [], r"'f0001_01': .*no examples"),
+        (
+            "UPDATE client_metadata SET num_examples = 9e999 WHERE client_id = 'f0439_08'",
+            [],
+            r"toy.sqlite: cannot be read .*infinity",
+        ),
+        (
+            "UPDATE client_metadata SET num_examples = 1 << 40 WHERE client_id = 'f0439_08'",
+            [],
+            r"toy.sqlite, client 'f0439_08': 1,099,511,627,776 examples .* cannot hold; .*again",
+        ),
+        (
+            "INSERT INTO client_metadata VALUES (?, 'all_train', 3)",
+            ["f0439_08"],
+            r"toy.sqlite, client 'f0439_08': it is there twice; remove one",
+        ),
+        (
+            "INSERT INTO client_metadata VALUES (?, 'all_train', 3)",
+            [b"f0439_08"],
+            r"toy.sqlite, client 'f0439_08': it is there twice; remove one",
+        ),
+        (
+            "UPDATE examples SET serialized_example_proto = ? WHERE client_id = 'f0439_08'",
+            [make_example({"pixels": np.zeros(784, np.float32), "label": np.array([2**40])})],
+            r"toy.sqlite, client 'f0439_08': the label 1099511627776 is beyond 2147483647",
+        ),
+        (
+            "UPDATE examples SET serialized_example_proto = ? WHERE rowid = 2",
+            [make_example({"pixels": np.zeros(784, np.float32), "label": np.ones(1)})],
+            r"client 'f0001_01': .*'label' is whole numbers in some examples, floats in others",
+        ),
+        (
+            "UPDATE examples SET serialized_example_proto = ? WHERE rowid = 2",
+            [make_example({"pixels": np.zeros(784, np.float32), "label": b"two"})],
+            r"client 'f0001_01': .*'label' is text",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(formats, statement, values, message):
@@ -165,6 +200,28 @@ def test_what_is_wrong_with_a_client_of_fedjax(formats, content, message):
     with pytest.raises(SartorError, match=message) as caught:
         sartor.data.open(formats["fedjax"])
     assert "f2100_07" in str(caught.value) or isinstance(caught.value, DataError)
+
+
+@pytest.mark.parametrize("client", [b"f2100_07", "f2100_07"])
+def test_a_client_of_fedjax_that_is_there_twice(formats, client):
+    path = formats["fedjax"] / "toy_train.sqlite"
+    arrays = writers()["train"]["f2100_07"]
+    row = client, packed(arrays), len(arrays["label"])
+    broken(path, "INSERT INTO federated_data VALUES (?, ?, ?)", *row)
+    with pytest.raises(DataError, match=r"toy_train.sqlite, client 'f2100_07': it is there twice"):
+        sartor.data.open(formats["fedjax"])
+
+
+def test_a_client_of_fedjax_that_would_fill_the_memory(formats, monkeypatch):
+    path = formats["fedjax"] / "toy_train.sqlite"
+    monkeypatch.setattr("sartor.data.sqlite._MOST", 1 << 20)
+    assert len(sartor.data.open(formats["fedjax"])) == 3
+    bomb = zlib.compress(b"\0" * (1 << 21))
+    short = packed(writers()["train"]["f2100_07"])[:-3]
+    for content, message in ((bomb, "more than 1,048,576 bytes"), (short, "cut short")):
+        broken(path, "UPDATE federated_data SET data = ? WHERE client_id = ?", content, b"f2100_07")
+        with pytest.raises(SartorError, match=f"toy_train.sqlite, client 'f2100_07': .*{message}"):
+            sartor.data.open(formats["fedjax"])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -6,6 +6,7 @@ in memory or in a native directory, with pixels as bytes where that loses nothin
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,14 @@ from sartor.errors import DataError, FileError, SartorError
 Arrays = Mapping[str, npt.NDArray[Any]]
 Columns = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """The type of every column, and the shape of an example in it."""
+
+LABELS = np.iinfo(np.int32)
+"""The labels that formats without a type of their own are read as."""
+
+_COMPRESSION = 2000
+"""How many times larger than its file data may be: zlib can do 1032."""
+_SMALL = 1 << 20
+"""Bytes that make no file suspicious."""
 
 _WRITER = re.compile(r"(?:[0-9a-f]{16}:)?f(\d{4})_\d{2}")
 
@@ -62,11 +71,25 @@ def read_parts(parts: Sequence[Part], store: Path | None = None) -> ClientData:
 
 def parts_bytes(parts: Sequence[Part]) -> int:
     """The size of a data set in memory, before pixels are turned to bytes."""
-    return sum(
-        sum(part.sizes.values())
-        * sum(kind.itemsize * int(np.prod(shape)) for kind, shape in part.columns.values())
-        for part in parts
-    )
+    return sum(sum(part.sizes.values()) * _row_bytes(part.columns) for part in parts)
+
+
+def check_sizes(part: Part) -> None:
+    """Refuse more examples than the file can hold, before memory is taken for them."""
+    held = part.file.stat().st_size
+    told = 0
+    for client, size in part.sizes.items():
+        told += size * (_row_bytes(part.columns) + 1)
+        if size < 0 or told > _COMPRESSION * (held + _SMALL):
+            raise FileError(
+                f"{part.file}, client {client!r}: {size:,} examples are declared, which a file of "
+                f"{held:,} bytes cannot hold; it is damaged: copy or download it again"
+            )
+
+
+def native(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same numbers in the byte order of this machine, which JAX needs."""
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 @contextmanager
@@ -101,9 +124,26 @@ def check_columns(
             )
 
 
+def as_labels(file: Path, client: str, values: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Whole numbers as the labels of all formats are kept; refuse those that would not fit."""
+    beyond = (values < LABELS.min) | (values > LABELS.max)
+    if beyond.any():
+        raise DataError(
+            f"{file}, client {client!r}: the label {values[beyond.argmax()]} is beyond "
+            f"{LABELS.max}, the largest that is read; number the labels from 0"
+        )
+    return values.astype(np.int32)
+
+
 def in_words(columns: Columns) -> str:
     """Columns as an error names them."""
     return ", ".join(f"{name} {kind}{list(shape)}" for name, (kind, shape) in columns.items())
+
+
+def as_bytes(pixels: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+    """Pixels as the numbers k where all of them are exactly k/255, or None."""
+    k = np.rint(pixels * np.float32(255)).clip(0, 255)
+    return k if (k / np.float32(255) == pixels).all() else None
 
 
 def writer_domains(ids: Sequence[str]) -> dict[str, list[str]]:
@@ -113,6 +153,10 @@ def writer_domains(ids: Sequence[str]) -> dict[str, list[str]]:
         return {}
     numbers = [int(writer[1]) for writer in writers if writer]
     return {"domain": ["high school" if 2100 <= n <= 2599 else "census" for n in numbers]}
+
+
+def _row_bytes(columns: Columns) -> int:
+    return sum(kind.itemsize * math.prod(shape) for kind, shape in columns.values())
 
 
 def _read(parts: Sequence[Part], folder: Path | None) -> ClientData:
@@ -138,13 +182,17 @@ def _read(parts: Sequence[Part], folder: Path | None) -> ClientData:
     ordered = sorted(train.columns, key=lambda name: names.get(name, name))
     files = {name: folder and folder / column_file(i) for i, name in enumerate(ordered)}
     columns = _fill(parts, ordered, int(sizes.sum()), files)
-    return assemble(
-        {names.get(name, name): columns[name] for name in ordered},
-        np.repeat(owner, sizes),
-        list(number),
-        part=np.repeat(place, sizes),
-        metadata=writer_domains(list(number)),
-    )
+    try:
+        return assemble(
+            {names.get(name, name): columns[name] for name in ordered},
+            np.repeat(owner, sizes),
+            list(number),
+            part=np.repeat(place, sizes),
+            metadata=writer_domains(list(number)),
+        )
+    except DataError as error:
+        several = ", ".join(dict.fromkeys(str(part.file) for part in parts))
+        raise DataError(f"{several}: {error}") from None
 
 
 def _fill(
@@ -179,11 +227,10 @@ def _copy(parts: Sequence[Part], columns: Mapping[str, Column]) -> bool:
         for client, arrays in part.clients():
             stop = start + part.sizes[client]
             for name, column in columns.items():
-                block = arrays[name]
-                if block.dtype != column.dtype:
-                    pixels = block
-                    block = np.rint(pixels * np.float32(255)).clip(0, 255)
-                    if not (block / np.float32(255) == pixels).all():
+                block: npt.NDArray[Any] | None = arrays[name]
+                if arrays[name].dtype != column.dtype:
+                    block = as_bytes(arrays[name])
+                    if block is None:
                         return False
                 column[start:stop] = block
             start = stop

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from sartor.data.dataset import ClientData
-from sartor.data.federated import Arrays, Columns, read_parts, reading
+from sartor.data.federated import Arrays, Columns, as_labels, read_parts, reading
 from sartor.data.tables import is_parquet
 from sartor.errors import DataError
 
@@ -42,7 +42,7 @@ def is_femnist(path: Path) -> bool:
         return False
     try:
         schema = pq.read_schema(files[0])
-    except (OSError, pa.ArrowException):
+    except (OSError, ValueError, pa.ArrowException):  # also names that are no text
         return False
     return set(_COLUMNS) <= set(schema.names) and pa.types.is_struct(schema.field("image").type)
 
@@ -74,7 +74,12 @@ class FemnistPart:
             ids = self._table["writer_id"].to_pylist()
             if None in ids or self._table["character"].null_count:
                 raise DataError(f"{path}: rows without a writer_id or a character; remove them")
-            self._labels = self._table["character"].to_numpy().astype(np.int32)
+            self._labels = self._table["character"].to_numpy()
+            if self._labels.dtype.kind not in "iu":
+                raise DataError(
+                    f"{path}, column 'character': whole numbers are needed, got "
+                    f"{self._table['character'].type}; number the characters from 0"
+                )
             names, owner = np.unique([str(i) for i in ids], return_inverse=True)
         self._order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=len(names))
@@ -89,7 +94,8 @@ class FemnistPart:
             with reading(self.file, client, *_ERRORS):
                 images = self._table["image"].take(pa.array(rows)).to_pylist()
                 pixels = np.stack([_decoded(image["bytes"]) for image in images])
-            yield client, {"label": self._labels[rows], "pixels": pixels}
+                labels = as_labels(self.file, client, self._labels[rows])
+            yield client, {"label": labels, "pixels": pixels}
 
 
 def _files(path: Path) -> list[Path]:

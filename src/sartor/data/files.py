@@ -113,10 +113,10 @@ def _recognise(path: Path) -> str:
                 return "hdf5"
             if any(path.glob("*.sqlite")):
                 return "sqlite"
+            if is_femnist(path):  # before LEAF: on Hugging Face, JSON may lie beside it
+                return "femnist"
             if is_leaf(path):
                 return "leaf"
-            if is_femnist(path):
-                return "femnist"
         elif is_hdf5(path):
             return "hdf5"
         elif is_sqlite(path):

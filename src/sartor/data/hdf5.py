@@ -15,6 +15,8 @@ from sartor.data.federated import (
     Arrays,
     Columns,
     check_columns,
+    check_sizes,
+    native,
     parts_bytes,
     read_parts,
     reading,
@@ -82,6 +84,7 @@ class Hdf5Part:
                 )
             for client in examples:
                 self._scan(client, examples)
+        check_sizes(self)
 
     def _scan(self, client: str, examples: Any) -> None:
         with reading(self.file, client, *_ERRORS):
@@ -92,7 +95,7 @@ class Hdf5Part:
         lengths = {name: shape[0] if shape else None for name, (_, shape) in facts.items()}
         if len(set(lengths.values())) > 1 or None in lengths.values():
             raise DataError(f"{self.file}, client {client!r}: columns of unequal lengths {lengths}")
-        found = {name: (kind, shape[1:]) for name, (kind, shape) in facts.items()}
+        found = {name: (kind.newbyteorder("="), shape[1:]) for name, (kind, shape) in facts.items()}
         check_columns(self.file, client, found, self.columns, next(iter(self.sizes), None))
         self.columns = self.columns or found
         self.sizes[client] = int(next(iter(facts.values()))[1][0])
@@ -103,5 +106,5 @@ class Hdf5Part:
             for client in self.sizes:
                 with reading(self.file, client, *_ERRORS):
                     group = h5["examples"][client]
-                    arrays = {name: np.asarray(group[name][()]) for name in self.columns}
+                    arrays = {name: native(np.asarray(group[name][()])) for name in self.columns}
                 yield client, arrays

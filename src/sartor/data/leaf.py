@@ -15,13 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data.dataset import PARTS, ClientData
-from sartor.data.federated import Arrays, Columns, check_columns, parts_bytes, read_parts, reading
+from sartor.data.federated import (
+    Arrays,
+    Columns,
+    as_labels,
+    check_columns,
+    parts_bytes,
+    read_parts,
+    reading,
+)
 from sartor.errors import DataError, FileError
 
 _ERRORS = OSError, ValueError, KeyError, TypeError, RecursionError
 """What damaged files raise."""
 
-_PIXELS = 28 * 28
+PIXELS = 28 * 28
+"""Of an image; other inputs are kept as they are."""
 
 
 def read_leaf(path: str | os.PathLike[str], store: Path | None = None) -> ClientData:
@@ -30,8 +39,10 @@ def read_leaf(path: str | os.PathLike[str], store: Path | None = None) -> Client
 
 
 def is_leaf(path: Path) -> bool:
-    """Whether a path is a JSON file, or a directory that holds some."""
+    """Whether a path is a JSON file, or a directory that holds some, and not beside Parquet."""
     if path.is_dir():
+        if any(path.glob("*.parquet")):
+            return False  # the JSON tells of it, as on Hugging Face
         return any(True for _ in path.glob("*.json")) or any(
             True for part in PARTS for _ in (path / part).glob("*.json")
         )
@@ -88,20 +99,27 @@ class LeafPart:
                 )
             for client in users:
                 with reading(shard, client, *_ERRORS):
-                    arrays = _arrays(data[client], told[client])
+                    arrays = _arrays(shard, client, data[client], told[client])
                 yield str(client), arrays
 
 
-def _arrays(found: Any, told: int | None) -> dict[str, npt.NDArray[Any]]:
+def is_doubled(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
+    """Whether the first example is there twice."""
+    return len(y) > 1 and bool(y[0] == y[1]) and bool((x[0] == x[1]).all())
+
+
+def _arrays(file: Path, client: str, found: Any, told: int | None) -> dict[str, npt.NDArray[Any]]:
     """A client's arrays: images and labels, without the image that LEAF has doubled."""
     x, y = np.asarray(found["x"]), np.asarray(found["y"])
+    if not x.size and not y.size:
+        raise DataError(f"{file}, client {client!r}: it is empty; remove it or add samples")
     if len(x) != len(y) or y.ndim != 1 or (told is not None and told != len(y)):
         raise ValueError(f"{len(x)} inputs and {len(y)} labels, where there should be {told}")
     if x.dtype.kind not in "biuf" or y.dtype.kind not in "biu":
         raise ValueError("numbers are needed, and whole ones as labels")
-    y = y.astype(np.int32)
-    if x.shape[1:] != (_PIXELS,):
+    y = as_labels(file, client, y)
+    if x.shape[1:] != (PIXELS,):
         return {"label": y, "x": x.astype(np.float32) if x.dtype.kind == "f" else x}
-    if len(y) > 1 and y[0] == y[1] and (x[0] == x[1]).all():
+    if is_doubled(x, y):
         x, y = x[1:], y[1:]
     return {"label": y, "pixels": x.astype(np.float32).reshape(-1, 28, 28)}

@@ -12,7 +12,7 @@ import contextlib
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,24 @@ from sartor.data.federated import (
     Arrays,
     Columns,
     Part,
+    as_labels,
     check_columns,
+    check_sizes,
+    native,
     parts_bytes,
     read_parts,
     reading,
 )
 from sartor.errors import DataError, FileError
 
-_ERRORS = sqlite3.Error, zlib.error, ValueError, TypeError, KeyError, msgpack.UnpackException
+_ERRORS = (
+    sqlite3.Error, zlib.error, ValueError, TypeError, KeyError, OverflowError,
+    msgpack.UnpackException,
+)  # fmt: skip
 """What damaged files raise."""
+
+_MOST = 1 << 30
+"""Bytes of a client of FedJAX when it is decompressed, lest a small file fill the memory."""
 
 _ARRAY = 1
 """The code of an array in FedJAX's msgpack: (shape, type, bytes)."""
@@ -98,12 +107,13 @@ class TffPart:
         rows = "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ?"
         with reading(file, None, *_ERRORS), _opened(file) as data:
             found = data.execute(f"{rows} ORDER BY client_id", [split]).fetchall()
-            self.sizes = {_text(client): int(size) for client, size in found}
+            self.sizes = _sizes(file, found)
         self._keys = {_text(client): client for client, _ in found}  # text or bytes, as they are
         self.columns: Columns = {}
         for _, arrays in self._rows():
             self.columns = {name: (a.dtype, a.shape[1:]) for name, a in arrays.items()}
             break
+        check_sizes(self)
 
     def clients(self) -> Iterator[tuple[str, Arrays]]:
         """All clients with their arrays."""
@@ -123,6 +133,9 @@ class TffPart:
                     if not rows:
                         raise ValueError("there are no examples")
                     arrays = {n: _column(n, [row[n] for row in rows]) for n in sorted(rows[0])}
+                    label = arrays.get("label", np.zeros(0))
+                    if label.ndim == 1 and label.dtype.kind == "i":  # others: of a regression
+                        arrays["label"] = as_labels(self.file, client, label)
                 _check(self.file, client, arrays, self.columns, first, size)
                 yield client, arrays
 
@@ -134,11 +147,12 @@ class FedJaxPart:
         self.file, self.part = file, part
         query = "SELECT client_id, num_examples FROM federated_data ORDER BY rowid"
         with reading(file, None, *_ERRORS), _opened(file) as data:
-            self.sizes = {_text(client): int(size) for client, size in data.execute(query)}
+            self.sizes = _sizes(file, data.execute(query))
         self.columns: Columns = {}
         for _, arrays in self._rows():
             self.columns = {name: (a.dtype, a.shape[1:]) for name, a in sorted(arrays.items())}
             break
+        check_sizes(self)
 
     def clients(self) -> Iterator[tuple[str, Arrays]]:
         """All clients with their arrays."""
@@ -204,22 +218,34 @@ def _text(client: Any) -> str:
     return client.decode("utf-8") if isinstance(client, bytes) else str(client)
 
 
+def _sizes(file: Path, rows: Iterable[tuple[Any, Any]]) -> dict[str, int]:
+    """How many examples each client has; its id may be text or bytes, but be there only once."""
+    sizes: dict[str, int] = {}
+    for key, size in rows:
+        client = _text(key)
+        if client in sizes:
+            raise DataError(f"{file}, client {client!r}: it is there twice; remove one")
+        sizes[client] = int(size)
+    return sizes
+
+
 def _column(name: str, values: list[Any]) -> npt.NDArray[Any]:
     """One column of a client: numbers of one length, in their shape; single ones as they are."""
-    if isinstance(values[0], list):
+    if any(isinstance(value, list) for value in values):
         raise ValueError(f"the feature {name!r} is text, and numbers are needed")
+    if len({value.dtype for value in values}) > 1:
+        raise ValueError(
+            f"the feature {name!r} is whole numbers in some examples, floats in others"
+        )
     column = np.stack(values)
     if name in SHAPES and column.shape[1] == np.prod(SHAPES[name]):
         return column.reshape(len(values), *SHAPES[name])
-    if column.shape[1] != 1:
-        return column
-    whole = name == "label" and column.dtype.kind == "i"  # others are those of a regression
-    return column[:, 0].astype(np.int32) if whole else column[:, 0]
+    return column[:, 0] if column.shape[1] == 1 else column
 
 
 def _unpacked(packed: bytes) -> dict[str, npt.NDArray[Any]]:
     """FedJAX's arrays."""
-    found = msgpack.unpackb(zlib.decompress(packed), ext_hook=_array, raw=False)
+    found = msgpack.unpackb(_inflated(packed), ext_hook=_array, raw=False)
     if not isinstance(found, dict) or not all(isinstance(a, np.ndarray) for a in found.values()):
         raise ValueError("a dictionary of arrays is needed")
     if not found or any(a.ndim == 0 for a in found.values()):
@@ -227,8 +253,17 @@ def _unpacked(packed: bytes) -> dict[str, npt.NDArray[Any]]:
     return {str(name): a for name, a in found.items()}
 
 
+def _inflated(packed: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    content = stream.decompress(packed, _MOST)
+    if not stream.eof:
+        full = len(content) == _MOST
+        raise ValueError(f"more than {_MOST:,} bytes, decompressed" if full else "cut short")
+    return content
+
+
 def _array(code: int, data: bytes) -> Any:
     if code != _ARRAY:
         raise ValueError(f"an entry of the unknown kind {code}: only arrays of numbers are read")
     shape, kind, content = msgpack.unpackb(data, raw=False)
-    return np.frombuffer(content, np.dtype(kind)).reshape(shape)
+    return native(np.frombuffer(content, np.dtype(kind)).reshape(shape))

@@ -117,7 +117,7 @@ def table_bytes(path: Path) -> int:
     if is_parquet(path):
         try:
             facts = pa.parquet.read_metadata(path)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise FileError(f"{path}: damaged Parquet file ({error})") from error
         return int(facts.num_rows) * int(facts.num_columns) * 4
     return path.stat().st_size * 2  # two characters, a digit and a comma, for four bytes
