@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sqlite3
+import sys
+import tempfile
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,11 +20,13 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from sartor.data.dataset import PARTS, ClientData
+from sartor.data.dataset import PARTS, ClientData, shape_of
 from sartor.data.example_proto import make_example
-from sartor.data.federated import writer_domains
+from sartor.data.federated import LABELS, as_bytes, native, writer_domains
+from sartor.data.files import open as open_data
+from sartor.data.leaf import PIXELS, is_doubled
 from sartor.data.store import write_store
-from sartor.errors import ConfigError
+from sartor.errors import ConfigError, DataError
 from sartor.files import replacing, write_atomic
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -47,7 +52,9 @@ def convert(data: ClientData, path: str | os.PathLike[str], format: str) -> None
     """
     if format not in FORMATS:
         raise ConfigError(f"format={format!r}: choose one of {', '.join(FORMATS)}")
+    _refuse(data, format)
     with replacing(path, lambda _: False) as folder:
+        changed = [] if format == "sartor" else _changed(data, format, folder)
         FORMATS[format](data, folder)
     lost = [] if format == "sartor" else _lost(data)
     if lost:
@@ -55,6 +62,71 @@ def convert(data: ClientData, path: str | os.PathLike[str], format: str) -> None
             f"{format} has no place for {', '.join(lost)}: left out; the format sartor keeps all",
             stacklevel=2,
         )
+    if changed:
+        warnings.warn(
+            f"read again from {format}, {', '.join(changed)}; the format sartor keeps all",
+            stacklevel=2,
+        )
+
+
+def _refuse(data: ClientData, format: str) -> None:
+    """What would be written, but not be read again as it was."""
+    if format != "sartor" and "label" in data.columns:
+        raise ConfigError(f"column 'label': in {format}, 'y' gets this name; give it another")
+    if format == "hdf5":
+        for what, names in (("client", data.ids), ("column", data.columns)):
+            for name in names:
+                if name in ("", ".") or "/" in name or "\0" in name:
+                    raise ConfigError(
+                        f"{what} {name!r}: HDF5 has no such names; choose the format sqlite, "
+                        "fedjax or sartor"
+                    )
+    if format in ("sqlite", "leaf") and data.columns["y"].dtype.kind in "iu":
+        labels = data.columns["y"][data.rows]
+        if labels.max() > LABELS.max:
+            k = np.searchsorted(data.bounds[:, 3], labels.argmax(), side="right")
+            raise DataError(
+                f"client {data.ids[k]!r}: the label {labels.max()} is beyond {LABELS.max}, the "
+                f"largest that is read from {format}; choose the format hdf5, fedjax or sartor"
+            )
+
+
+def _changed(data: ClientData, format: str, folder: Path) -> list[str]:
+    """What another format gives another name, type or shape, as it shows on the first client."""
+    with tempfile.TemporaryDirectory(dir=folder) as trial:
+        FORMATS[format](data.select(data.ids[:1]), Path(trial))
+        again = open_data(trial, memory_limit=sys.maxsize).columns
+        new = {name: shape_of(column) for name, column in again.items()}
+    changed = []
+    for name, column in data.columns.items():
+        if name not in new:
+            changed.append(f"{name!r} has another name, among {', '.join(map(repr, new))}")
+        elif new[name] != shape_of(column):
+            bytes_ = again[name].dtype == np.uint8 and column.dtype.kind == "f"
+            if not bytes_ or _all_bytes(data, name):
+                changed.append(f"{name!r} is {new[name]} and not {shape_of(column)}")
+    doubled = _doubled(data) if format == "leaf" else []
+    if doubled:
+        changed.append(
+            f"the first image is there once and not twice, as LEAF doubles it, for {len(doubled)} "
+            f"clients ({doubled[0]!r} is the first)"
+        )
+    return changed
+
+
+def _all_bytes(data: ClientData, name: str) -> bool:
+    """Whether all clients' pixels are k/255, which are read as the bytes k."""
+    return all(as_bytes(data.client(c, part)[name]) is not None for c in data.ids for part in PARTS)
+
+
+def _doubled(data: ClientData) -> list[str]:
+    """The clients whose first two images are alike, in some part."""
+    y = data.columns["y"]
+    (x,) = (column for name, column in data.columns.items() if name != "y")
+    if math.prod(x.shape[1:]) != PIXELS:
+        return []
+    firsts = {c: [data.part(k, part)[:2] for part in PARTS] for k, c in enumerate(data.ids)}
+    return [c for c, several in firsts.items() if any(is_doubled(x[i], y[i]) for i in several)]
 
 
 def _lost(data: ClientData) -> list[str]:
@@ -117,6 +189,7 @@ def _sqlite(data: ClientData, folder: Path) -> None:
 
 def _fedjax(data: ClientData, folder: Path) -> None:
     def packed(values: npt.NDArray[Any]) -> msgpack.ExtType:
+        values = native(values)  # whose name does not tell the byte order
         content = (values.shape, values.dtype.name, np.ascontiguousarray(values).tobytes())
         return msgpack.ExtType(1, msgpack.packb(content))
 
@@ -162,9 +235,10 @@ def _plain(arrays: Arrays) -> dict[str, Any]:
         raise ConfigError(f"LEAF has one input and a label, not the columns {sorted(arrays)}")
     if arrays["label"].dtype.kind == "f":
         raise ConfigError("LEAF has whole numbers as labels, not the floats of a regression")
-    exact = np.rint(values.astype(np.float64) * 255) / 255
-    if (exact.astype(np.float32) == values).all():  # k/255, written without the noise of floats
-        values = exact
+    if values.dtype.kind == "f":
+        exact = np.rint(values.astype(np.float64) * 255) / 255
+        if (exact.astype(np.float32) == values).all():  # k/255, without the noise of floats
+            values = exact
     return {"x": values.reshape(len(values), -1).tolist(), "y": arrays["label"].tolist()}
 
 
