@@ -172,6 +172,16 @@ def test_sizes_that_the_file_cannot_hold(tmp_path):
     assert sartor.data.open(file).sizes().tolist() == [3000]
 
 
+@pytest.mark.parametrize("name", ["somebody", "label"])
+def test_names_that_are_no_text(tmp_path, name):
+    file = write(tmp_path / "t.h5", {"somebody": images(5)})
+    file.write_bytes(file.read_bytes().replace(name.encode(), b"\xff" * len(name)))
+    with pytest.raises(
+        FileError, match=r"t.h5, client .*: cannot be read \(a name that is no text"
+    ):
+        sartor.data.open(file)
+
+
 def test_another_byte_order(tmp_path):
     clients = {"a": images(5), "b": images(3, 1, 254)}
     expected = sartor.data.open(write(tmp_path / "t.h5", clients))

@@ -192,6 +192,12 @@ def test_what_is_wrong_is_named(formats, statement, values, message):
         (zlib.compress(msgpack.packb({"x": msgpack.ExtType(9, b"")})), "unknown kind 9"),
         (packed({"label": np.zeros(3, np.int32)}), "differ from|columns of"),
         (packed({"label": np.int32(1)}), "a row for each example"),
+        (
+            zlib.compress(
+                msgpack.packb({"y": msgpack.ExtType(1, msgpack.packb(((1,), "i4,,", b"\0" * 4)))})
+            ),
+            "cannot be read",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_client_of_fedjax(formats, content, message):

@@ -91,6 +91,8 @@ class Hdf5Part:
             group = examples[client]
             if not isinstance(group, h5py.Group) or not group:
                 raise DataError(f"{self.file}, client {client!r}: a group of columns is needed")
+            if any(isinstance(name, bytes) for name in (client, *group)):
+                raise ValueError("a name that is no text")  # which h5py gives as bytes
             facts = {name: (column.dtype, column.shape) for name, column in group.items()}
         lengths = {name: shape[0] if shape else None for name, (_, shape) in facts.items()}
         if len(set(lengths.values())) > 1 or None in lengths.values():

@@ -38,7 +38,7 @@ from sartor.errors import DataError, FileError
 
 _ERRORS = (
     sqlite3.Error, zlib.error, ValueError, TypeError, KeyError, OverflowError,
-    msgpack.UnpackException,
+    SyntaxError, msgpack.UnpackException,
 )  # fmt: skip
 """What damaged files raise."""
 
