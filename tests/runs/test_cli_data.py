@@ -70,7 +70,11 @@ def test_a_table(sartor, tmp_path):
     [
         (["absent", "new", "--to", "leaf"], 1, "error: absent: there is no such file"),
         (["people.csv", "new", "--to", "leaf"], 1, "error: client: name the column of people.csv"),
-        (["source", "full", "--to", "leaf"], 1, "full exists, and holds something that is not replaced"),
+        (
+            ["source", "full", "--to", "leaf"],
+            1,
+            "full exists, and holds something that is not replaced",
+        ),
         (["source", "new", "--to", "leaf", "--client", "a"], 1, "error: client='a': only for CSV"),
         (["source", "new", "--to", "odd"], 2, "odd"),
         (["source", "new"], 2, "--to"),
