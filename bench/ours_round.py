@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from importlib.metadata import version
 
 import jax
 import numpy as np
@@ -70,7 +69,8 @@ def main() -> None:
     workload = common.workload_of(parser.parse_args())
     common.limit_threads(workload.threads)
     result = run_rounds(*common.random_clients(workload), workload)
-    common.report("sartor", {name: version(name) for name in ("sartor", "jax")}, **vars(result))
+    versions = {"sartor": sartor.__version__, "jax": jax.__version__}
+    common.report("sartor", versions, **vars(result))
 
 
 if __name__ == "__main__":

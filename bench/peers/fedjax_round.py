@@ -7,6 +7,7 @@ Either with its `jit` backend (clients one by one, XLA's threads inside a step),
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import time
@@ -16,10 +17,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import jax
+import jax.core
 import numpy as np
 
-if not hasattr(jax, "tree_map"):  # FedJAX 0.0.17 was written for a JAX that had it
+# FedJAX 0.0.17 and its Haiku were written for a JAX that had these names.
+if not hasattr(jax, "tree_map"):
     jax.tree_map = jax.tree_util.tree_map
+for name in ("DropVar", "Trace", "TraceTag", "Tracer"):
+    if not hasattr(jax.core, name):
+        setattr(jax.core, name, getattr(importlib.import_module("jax._src.core"), name))
 
 import fedjax
 from fedjax.algorithms import fed_avg

@@ -40,7 +40,7 @@ class Program:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._alone: Any = jax.jit(function)
+        self._alone: Any = jax.jit(function, compiler_options=_options(many=False))
         self._batched: dict[Any, Any] = {}
         self._ran: set[Any] = set()
         self._lock = threading.Lock()
@@ -84,7 +84,7 @@ class Program:
             return self._function(*jax.tree.unflatten(structure, leaves))
 
         over = jax.vmap(by_leaf, in_axes=[None if shared else 0 for shared in same])
-        return jax.jit(over, compiler_options=_options())
+        return jax.jit(over, compiler_options=_options(many=True))
 
 
 def side_by_side(
@@ -233,10 +233,20 @@ def together() -> bool:
     return getattr(_here, "crew", None) is not None
 
 
-def _options() -> dict[str, Any]:
-    """Small models on a CPU take longer to compile than to run: LLVM leaves out what pays least."""
-    on_cpu = jax.default_backend() == "cpu"
-    return {"xla_llvm_disable_expensive_passes": True} if on_cpu else {}
+def _options(many: bool) -> dict[str, Any]:
+    """What is asked of the compiler, for single calls and for many that are vectorised.
+
+    On a GPU it would time several kernels for each product and take the fastest: another one in
+    another process, and so other numbers. The one it takes untimed is no slower here, compiles in
+    half the time, and repeats to the bit (see bench/RESULTS.md). On a CPU, small models take longer
+    to compile than to run: LLVM leaves out what pays least.
+    """
+    match jax.default_backend():
+        case "gpu":
+            return {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
+        case "cpu" if many:
+            return {"xla_llvm_disable_expensive_passes": True}
+    return {}
 
 
 def _same(leaves: list[Any]) -> bool:
