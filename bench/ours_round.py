@@ -23,19 +23,22 @@ class Result:
     moved: float
 
 
-def run_rounds(images: np.ndarray, labels: np.ndarray, workload: common.Workload) -> Result:
+def run_rounds(
+    images: np.ndarray, labels: np.ndarray, workload: common.Workload, engine: sartor.Engine
+) -> Result:
     """Train the paper's EMNIST network for warm-up and timed rounds of FedAvg.
 
     Every client takes part in every round: one local epoch in fresh random order, SGD with
     `common.CLIENT_STEP_SIZE`, dropout on; updates weighted by the number of examples; server SGD
     with `common.SERVER_STEP_SIZE` and `common.SERVER_MOMENTUM`. The clock covers a whole round as
     a user sees it, host work included, and stops only when the new parameters are ready
-    (`block_until_ready`). Arithmetic is float32, as the peers'.
+    (`block_until_ready`). Arithmetic is float32, as the peers', unless another is asked for.
 
     Args:
         images: float32 [clients, examples, 28, 28].
         labels: int32 [clients, examples].
         workload: sizes and counts of the run.
+        engine: the precision of the arithmetic.
     """
     clients = {
         f"client-{k}": {"x": x, "y": y} for k, (x, y) in enumerate(zip(images, labels, strict=True))
@@ -50,7 +53,7 @@ def run_rounds(images: np.ndarray, labels: np.ndarray, workload: common.Workload
         server_momentum=common.SERVER_MOMENTUM,
     )
     start = algorithm.init(model, data, jax.random.key(0))
-    chunks = list(run_chunks(algorithm, model, data, start, seed=0, engine=sartor.Engine()))
+    chunks = list(run_chunks(algorithm, model, data, start, seed=0, engine=engine))
     timed = [c for c in chunks if c.start >= workload.warmup]
     losses = [float(c.metrics["loss"].mean()) for c in chunks]
     end = chunks[-1].state.hypotheses
@@ -66,11 +69,13 @@ def run_rounds(images: np.ndarray, labels: np.ndarray, workload: common.Workload
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     common.add_workload_arguments(parser)
-    workload = common.workload_of(parser.parse_args())
+    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
+    options = parser.parse_args()
+    workload, engine = common.workload_of(options), sartor.Engine(precision=options.precision)
     common.limit_threads(workload.threads)
-    result = run_rounds(*common.random_clients(workload), workload)
+    result = run_rounds(*common.random_clients(workload), workload, engine)
     versions = {"sartor": sartor.__version__, "jax": jax.__version__}
-    common.report("sartor", versions, **vars(result))
+    common.report(f"sartor, {options.precision}", versions, **vars(result))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ Either with its `jit` backend (clients one by one, XLA's threads inside a step),
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 import time
@@ -18,14 +17,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import jax
 import jax.core
+import jax.extend.core
 import numpy as np
 
 # FedJAX 0.0.17 and its Haiku were written for a JAX that had these names.
 if not hasattr(jax, "tree_map"):
     jax.tree_map = jax.tree_util.tree_map
-for name in ("DropVar", "Trace", "TraceTag", "Tracer"):
-    if not hasattr(jax.core, name):
-        setattr(jax.core, name, getattr(importlib.import_module("jax._src.core"), name))
+if jax.__version_info__ >= (0, 11):
+    jax.core.DropVar = jax.extend.core.DropVar
+    jax.core.get_opaque_trace_state = jax.extend.core.get_opaque_trace_state
 
 import fedjax
 from fedjax.algorithms import fed_avg

@@ -28,6 +28,7 @@ from pfl.data.federated_dataset import FederatedDataset
 from pfl.data.pytorch import PyTorchTensorDataset
 from pfl.data.sampling import get_user_sampler
 from pfl.hyperparam.base import NNTrainHyperParams
+from pfl.internal.ops.pytorch_ops import get_default_device
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import nn
@@ -137,16 +138,21 @@ def measure(workload: common.Workload, processes: int) -> None:
     np.random.seed(0)  # noqa: NPY002 - pfl draws its own seeds from numpy's global generator
 
     images, labels = common.random_clients(workload)
-    # Tensors are made once, and a pfl dataset caches its batches: no copies inside a round.
+    # Tensors are made once, on the device, and a pfl dataset caches its batches: no copies inside
+    # a round.
+    device = get_default_device()
+    torch.set_float32_matmul_precision("high")  # as JAX multiplies float32 on a GPU
     users = [
-        PyTorchTensorDataset((torch.from_numpy(x)[:, None], torch.from_numpy(y).long()))
+        PyTorchTensorDataset(
+            (torch.from_numpy(x)[:, None].to(device), torch.from_numpy(y).long().to(device))
+        )
         for x, y in zip(images, labels, strict=True)
     ]
     data = FederatedDataset(
         users.__getitem__, get_user_sampler("minimize_reuse", range(workload.clients))
     )
 
-    network = Network()
+    network = Network().to(device)
     model = PyTorchModel(
         network,
         local_optimizer_create=torch.optim.SGD,
@@ -175,7 +181,7 @@ def measure(workload: common.Workload, processes: int) -> None:
         send_metrics_to_platform=False,
     )
     common.report(
-        f"pfl, {processes} x {threads} threads",
+        f"pfl, {processes} x {threads} threads, {device.type}",
         {"pfl": version("pfl"), "torch": torch.__version__},
         np.diff(clock.times)[workload.warmup :].tolist(),
         parameters=sum(p.numel() for p in network.parameters()),
@@ -193,7 +199,9 @@ def flat(network: Network) -> torch.Tensor:
 def mean_loss(network: Network, images: np.ndarray, labels: np.ndarray) -> float:
     """The loss on all training examples, without dropout."""
     network.eval()
-    x, y = torch.from_numpy(images).reshape(-1, 1, 28, 28), torch.from_numpy(labels).ravel()
+    device = get_default_device()
+    x = torch.from_numpy(images).reshape(-1, 1, 28, 28).to(device)
+    y = torch.from_numpy(labels).ravel().to(device)
     losses = [
         functional.cross_entropy(network(x[i : i + 200]), y[i : i + 200].long(), reduction="sum")
         for i in range(0, len(y), 200)
