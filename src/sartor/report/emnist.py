@@ -90,7 +90,8 @@ def _best(results: Row) -> str:
 
 def _clustering(results: Row) -> list[str]:
     """HypCluster against FedAvg, where both are there."""
-    mine = [c for c in results["claims"] if (c["a"], c["b"]) == ("hypcluster", "fedavg")]
+    pair = "hypcluster", "fedavg"
+    mine = [c for c in results["claims"] if (c["a"], c["b"]) == pair and not c["margin"]]
     if not mine:
         return []
     paper = [
@@ -252,31 +253,31 @@ def _claims(results: Row) -> Section:
         rows = [
             [
                 "" if n else _against(c), c["group"], points(c["mean"]), all_points(c),
-                p_value(c["p_value"]), *[each_seed(c["by_seed"])] * several, verdict(c),
+                p_value(c["p_value"]), *(_by_seeds(c) if several else ()), verdict(c),
             ]
             for text in dict.fromkeys(c["claim"] for c in mine)
             for n, c in enumerate(c for c in mine if c["claim"] == text)  # seen, unseen
         ]  # fmt: skip
         section.heading(title)
         section.text(words)
-        head = ["first against second", "writers", "difference", "95% interval", "p-value"]
+        head = ["first against second", "writers", "points", "95% interval", "p-value"]
         section.table(
-            [*head, *["by seed"] * several, "found"],
+            [*head, *(("by seed", "p, seeds") if several else ()), "found"],
             rows,
             f"{_count(mine)} of {len(mine)} as the paper says.{on_what(results)}",
             words=(0,),
-            left=(1, len(head) + several),
+            left=(1, len(head) + 2 * several),
         )
     joint = results["settings"]["joint"]
+    told = "; the section on controls says what more rounds alone do" * bool(results["comparisons"])
     section.text(
         "A difference counts if it is beyond chance over writers, by Benjamini and Hochberg's rule "
         "for all tests of its table (at most 5% of those that count are expected to be false), and "
         "has the same sign in every seed. Two central models differ also because they are trained "
         "with other draws: between different ones a difference must be beyond chance over seeds, "
-        "too (a t-test at 5%), and one seed alone can decide nothing. p-values shown are of sign "
-        "flips of the writers' paired differences; the least possible is 0.0001. Mapper's central "
-        f"model has {joint} more rounds than the others; the section on controls says what more "
-        "rounds alone do.",
+        "too (a t-test at 5%; p, seeds), and one seed alone can decide nothing. p-values are of "
+        "sign flips of the writers' paired differences; the least is 0.0001. Mapper's central "
+        f"model has {joint} more rounds than the others{told}.",
         "note",
     )
     return section
@@ -289,7 +290,12 @@ def _count(claims: Sequence[Row]) -> int:
 
 def _against(claim: Row) -> str:
     row, _, personal = claim["b"].partition(" + ")
-    return f"{titled(claim['a'])} against {titled(personal or row)}"
+    by = f", by {100 * claim['margin']:g} points or more" if claim["margin"] else ""
+    return f"{titled(claim['a'])} against {titled(personal or row)}{by}"
+
+
+def _by_seeds(claim: Row) -> tuple[str, str]:
+    return each_seed(claim["by_seed"]), p_value(claim["p_seeds"])
 
 
 def verdict(claim: Row) -> str:
