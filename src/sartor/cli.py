@@ -51,13 +51,18 @@ def _options(
     pass
 
 
+RUNS = Path("runs")
+"""Where runs go if nothing else is said."""
+
+SeedOption = Annotated[int, typer.Option(help="Seed of all randomness.")]
+
 reproduce_app = typer.Typer(help="Run what the paper shows.", no_args_is_help=True)
 app.add_typer(reproduce_app, name="reproduce")
 
 
 @reproduce_app.command("examples")
 def examples_command(
-    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
+    seed: SeedOption = 0,
 ) -> None:
     """The paper's three examples, through the public classes; takes about a minute."""
     failed = False
@@ -107,38 +112,17 @@ def synthetic_command(
     loss: Annotated[
         Loss, typer.Option(help="The training loss: plain, or with the paper's label smoothing.")
     ] = Loss.plain,
-    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
+    seed: SeedOption = 0,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the experiment in that directory.")
     ] = False,
 ) -> None:
     """Table 1 and Figure 1 of the paper, beside what is possible; takes about ten minutes."""
-    given: dict[str, Any] = {"seeds": seeds, "samples": tuple(samples) if samples else None}
-    settings = (synthetic.Settings.small if quick else synthetic.Settings)(
-        layout=layout.value, loss=loss.value, seed=seed,
-        **{key: value for key, value in given.items() if value is not None},
+    _reproduce(
+        synthetic, out or RUNS / "synthetic", quick, resume,
+        seeds=seeds, samples=tuple(samples) if samples else None, layout=layout.value,
+        loss=loss.value, seed=seed,
     )  # fmt: skip
-    directory = out or Path("runs") / "synthetic"
-    _say_if_new(directory, resume)
-    with _stoppable(resume):
-        results = synthetic.reproduce(settings, directory, resume=resume)
-    typer.echo("Table 1: loss of HypCluster with q clusters, 100 samples per client")
-    rows = [("test loss", "test_loss"), ("exact", "exact_loss"), ("least possible", "limit")]
-    typer.echo(f"{'q':<16}" + "".join(f"{row['q']:>8}" for row in results["table1"]))
-    for name, key in (*rows, ("the paper", "paper")):
-        typer.echo(f"{name:<16}" + "".join(f"{row[key]:8.3f}" for row in results["table1"]))
-    sizes = sorted({row["samples"] for row in results["figure1"]})
-    typer.echo("\nFigure 1: exact loss by samples per client")
-    typer.echo(f"{'':<22}" + "".join(f"{n:>8}" for n in sizes))
-    for method in dict.fromkeys(row["method"] for row in results["figure1"]):
-        losses = [row["exact_loss"] for row in results["figure1"] if row["method"] == method]
-        typer.echo(f"{method:<22}" + "".join(f"{loss:8.3f}" for loss in losses))
-    typer.echo(f"{'Bayes limit':<22}" + f"{results['limits']['bayes']:8.3f}" * len(sizes))
-    typer.echo("\nThe paper's claims")
-    for claim in results["claims"]:
-        mark = {True: "holds", False: "does not hold", None: "cannot be decided"}[claim["holds"]]
-        typer.echo(f"  {claim['claim']}: {mark} (p = {claim['p_value']:.2g})")
-    typer.echo(f"\nReport:  {directory / 'report.html'}")
 
 
 class Row(StrEnum):
@@ -207,28 +191,31 @@ def emnist_command(
     precision: Annotated[
         Precision, typer.Option(help="f32, or bf16 for faster arithmetic on a GPU.")
     ] = Precision.f32,
-    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
+    seed: SeedOption = 0,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Go on in that directory, perhaps with more seeds or parts."),
     ] = False,
 ) -> None:
     """Tables 2 and 3 of the paper and what goes beyond them; made for a GPU, but for --quick."""
-    given: dict[str, Any] = {
-        "writers": writers, "seeds": seeds, "rounds": rounds,
-        "joint": joint if quick or joint is not None else rounds,
-        "parts": tuple(p.value for p in part) if part else None,
-        "rows": tuple(r.value for r in row) if row else None,
-    }  # fmt: skip
-    settings = (emnist.Settings.small if quick else emnist.Settings)(
-        data=data, precision=precision.value, seed=seed,
-        **{key: value for key, value in given.items() if value is not None},
+    _reproduce(
+        emnist, out or RUNS / "emnist", quick, resume,
+        data=data, writers=writers, seeds=seeds, rounds=rounds,
+        joint=joint if quick or joint is not None else rounds,
+        parts=tuple(p.value for p in part) if part else None,
+        rows=tuple(r.value for r in row) if row else None,
+        precision=precision.value, seed=seed,
     )  # fmt: skip
-    directory = out or Path("runs") / "emnist"
+
+
+def _reproduce(experiment: Any, directory: Path, quick: bool, resume: bool, **given: Any) -> None:
+    """Run an experiment; what is not given is as it has it."""
+    kind = experiment.Settings.small if quick else experiment.Settings
+    settings = kind(**{key: value for key, value in given.items() if value is not None})
     _say_if_new(directory, resume)
     with _stoppable(resume):
-        results = emnist.reproduce(settings, directory, resume=resume)
-    for line in emnist.as_text(results):
+        results = experiment.reproduce(settings, directory, resume=resume)
+    for line in experiment.as_text(results):
         typer.echo(line)
     typer.echo(f"\nReport:  {directory / 'report.html'}")
 
@@ -269,7 +256,7 @@ def run_command(
 ) -> None:
     """Train, personalize, evaluate and report, as a configuration says."""
     settings = read_config(config, overrides or [])
-    directory = out or Path("runs") / config.stem
+    directory = out or RUNS / config.stem
     _say_if_new(directory, resume)
     with _stoppable(resume):
         finished = run(settings, directory, resume=resume)

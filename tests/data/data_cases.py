@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
+from hypothesis import strategies as st
 
 from sartor.data import PARTS, ClientData
+from sartor.data import open as open_data
+from sartor.errors import SartorError
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 
@@ -21,6 +25,16 @@ def ragged(sizes: list[int], width: int = 2, ids: list[str] | None = None) -> di
         }
         for k, (client, m) in enumerate(zip(ids, sizes, strict=True))
     }
+
+
+def open_damaged(path: Path, data: st.DataObject) -> None:
+    """Open a file with some bytes changed and the end cut off: an error of ours, or none."""
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(0, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)))]))
+    with contextlib.suppress(SartorError):  # and no other error
+        open_data(path)
 
 
 def contents(data: ClientData) -> dict:

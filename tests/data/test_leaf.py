@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 
 import numpy as np
 import pytest
+from data_cases import open_damaged
 from hypothesis import given
 from hypothesis import strategies as st
 from test_sqlite import same, write_hdf5, writers
@@ -97,9 +97,4 @@ def test_damage_is_an_error_of_ours_or_harmless(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("leaf")
     source = {"train": writers(clients=("f0001_01",))["train"]}
     path = write_leaf(folder / "leaf", source, shards=1) / "train" / "all_data_0.json"
-    content = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(0, 3))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)))]))
-    with contextlib.suppress(SartorError):  # and no other error
-        sartor.data.open(path)
+    open_damaged(path, data)

@@ -10,6 +10,7 @@ import h5py
 import msgpack
 import numpy as np
 import pytest
+from data_cases import open_damaged
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -240,9 +241,4 @@ def test_damage_is_an_error_of_ours_or_harmless(tmp_path_factory, name, data):
     if name == "fedjax":
         path.unlink()
         path = write_fedjax(folder, {"train": source["train"]}) / "toy_train.sqlite"
-    content = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(0, 3))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)))]))
-    with contextlib.suppress(SartorError):  # and no other error
-        sartor.data.open(path)
+    open_damaged(path, data)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sartor.evaluation.statistics import bootstrap_interval, sign_flip
-from sartor.report.emnist_figures import TABLES, cell_names, percent, titled
+from sartor.report.emnist_words import TABLES, cell_names, percent, titled
 from sartor.report.page import Section, amount, interval, number, p_value, share
 from sartor.report.record import Record
 

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from sartor.report.emnist_beyond import beyond_sections
-from sartor.report.emnist_figures import (
+from sartor.report.emnist_figures import tables_figure
+from sartor.report.emnist_method import command, left_out, method_section
+from sartor.report.emnist_words import (
+    GROUPS,
     TABLES,
     all_points,
     cell_names,
@@ -18,18 +21,14 @@ from sartor.report.emnist_figures import (
     percents,
     points,
     seeds_apart,
-    tables_figure,
     titled,
 )
-from sartor.report.emnist_method import command, left_out, method_section
 from sartor.report.figures import Values, change_figure
 from sartor.report.page import Section, amount, p_value, share
 from sartor.report.record import Record
 from sartor.report.runs import provenance
 
 Row = Mapping[str, Any]
-
-GROUPS = tuple(TABLES.values())
 
 COLUMNS = {
     "initial": "initial model", "finetune": "+ Finetune", "dapper": "+ Dapper",

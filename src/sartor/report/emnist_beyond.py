@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sartor.report.emnist_figures import (
-    TABLES,
+from sartor.report.emnist_figures import by_lambda_figure, lambda_figure
+from sartor.report.emnist_words import (
+    GROUPS,
     all_points,
-    by_lambda_figure,
     cell_names,
     each_seed,
-    lambda_figure,
     on_what,
     percent,
     percents,
@@ -24,8 +23,6 @@ from sartor.report.record import Record
 from sartor.report.runs import cost_section
 
 Row = Mapping[str, Any]
-
-GROUPS = tuple(TABLES.values())
 
 
 def beyond_sections(record: Record) -> list[Section]:
@@ -128,7 +125,9 @@ def _sources(results: Row) -> Section:
         rows.append([titled(name), *(cell for pair in cells for cell in pair)])
     head = ["model", *(word for domain in domains for word in (domain, "95% interval"))]
     section.table(
-        head, rows, f"Test accuracy in %, by source; seen and unseen writers.{on_what(results)}"
+        head,
+        rows,
+        f"Test accuracy in %, by source; seen and unseen writers.{on_what(results)}",
     )
     weights = methods.get("agnostic", {}).get("domain_weights")
     if weights:
@@ -338,7 +337,10 @@ def _local(results: Row) -> Section:
     section = Section("Local")
     if "local" not in results["methods"]:
         return section
-    names = {"local": "Local", **{name: titled(name) for name in ("fedavg", "fedavg + finetune")}}
+    names = {
+        "local": "Local",
+        **{name: titled(name) for name in ("fedavg", "fedavg + finetune")},
+    }
     _accuracy_table(section, results, _present(results, names), "model", "")
     _tried(
         section,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sartor.report.emnist_figures import titled
+from sartor.report.emnist_words import titled
 from sartor.report.page import Section, amount
 
 Row = Mapping[str, Any]

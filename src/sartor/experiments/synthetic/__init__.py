@@ -6,5 +6,6 @@ exactly beside the one on test samples, and compared with what is mathematically
 
 from sartor.experiments.synthetic.experiment import reproduce
 from sartor.experiments.synthetic.population import Settings, population_limit
+from sartor.experiments.synthetic.results import as_text
 
-__all__ = ["Settings", "population_limit", "reproduce"]
+__all__ = ["Settings", "as_text", "population_limit", "reproduce"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -158,3 +158,23 @@ def client_table(cells: Cells) -> pa.Table:
         for name, values in (("lambda", cell.lambda_), ("cluster", cell.cluster)):
             add(name, (nothing if values is None else values).reshape(-1).astype(np.float32))
     return pa.table({name: np.concatenate(parts) for name, parts in columns.items()})
+
+
+def as_text(results: Mapping[str, Any]) -> Iterator[str]:
+    """The table, the figure's numbers and the claims, line by line."""
+    yield "Table 1: loss of HypCluster with q clusters, 100 samples per client"
+    rows = [("test loss", "test_loss"), ("exact", "exact_loss"), ("least possible", "limit")]
+    yield f"{'q':<16}" + "".join(f"{row['q']:>8}" for row in results["table1"])
+    for name, key in (*rows, ("the paper", "paper")):
+        yield f"{name:<16}" + "".join(f"{row[key]:8.3f}" for row in results["table1"])
+    sizes = sorted({row["samples"] for row in results["figure1"]})
+    yield "\nFigure 1: exact loss by samples per client"
+    yield f"{'':<22}" + "".join(f"{n:>8}" for n in sizes)
+    for method in dict.fromkeys(row["method"] for row in results["figure1"]):
+        losses = [row["exact_loss"] for row in results["figure1"] if row["method"] == method]
+        yield f"{method:<22}" + "".join(f"{loss:8.3f}" for loss in losses)
+    yield f"{'Bayes limit':<22}" + f"{results['limits']['bayes']:8.3f}" * len(sizes)
+    yield "\nThe paper's claims"
+    for claim in results["claims"]:
+        mark = {True: "holds", False: "does not hold", None: "cannot be decided"}[claim["holds"]]
+        yield f"  {claim['claim']}: {mark} (p = {claim['p_value']:.2g})"
