@@ -99,6 +99,7 @@ def offer(server, monkeypatch):
             "url": f"http://127.0.0.1:{server.server_port}/fed_emnist.tar.bz2",
             "sha256": hashlib.sha256(content).hexdigest(),
             "files": FILES,
+            "clients": 3,
             "size": len(content),
         }
         monkeypatch.setitem(SOURCES, "emnist", Source(**facts | changes))
@@ -198,8 +199,10 @@ def test_a_wrong_size_is_noticed_before_anything_is_fetched(offer, members, tmp_
 def helps(error, tmp_path):
     """Everything that somebody without a network needs, in one line."""
     text = str(error)
-    words = [SOURCES["emnist"].url, "put fed_emnist.tar.bz2 into", *FILES]
-    words += [str(tmp_path / "cache" / "fed_emnist"), "--data DIR", "--data generated"]
+    folder = tmp_path / "cache" / "fed_emnist"
+    words = [SOURCES["emnist"].url, "put fed_emnist.tar.bz2 into", str(folder)]
+    words += [name for name in FILES if not (folder / name).exists()]
+    words += ["--data DIR", "--data generated"]
     assert all(word in text for word in words) and "\n" not in text
     return True
 
@@ -365,3 +368,24 @@ def test_places_and_names_that_cannot_be(server, archive, tmp_path):
 def test_the_usual_place(archive, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert download() == tmp_path / ".cache" / "sartor" / "fed_emnist"
+
+
+def test_files_of_something_else_are_not_taken_for_it(offer, members, tmp_path):
+    offer(packed(members), clients=3400)
+    folder = tmp_path / "cache" / "fed_emnist"
+    folder.mkdir(parents=True)
+    for name, content in members.items():
+        (folder / name).write_bytes(content)
+    with pytest.raises(FileError, match=r"train\.h5 has 3 clients instead of 3,400.*--data"):
+        download("emnist", tmp_path / "cache")
+    assert {name: (folder / name).read_bytes() for name in members} == members
+
+
+def test_what_is_missing_is_named(server, offer, members, tmp_path):
+    offer(packed(members), url="http://127.0.0.1:1/fed_emnist.tar.bz2")
+    folder = tmp_path / "cache" / "fed_emnist"
+    folder.mkdir(parents=True)
+    (folder / FILES[0]).write_bytes(members[FILES[0]])
+    (folder / FILES[1]).write_bytes(members[FILES[1]][:-500])
+    with pytest.raises(FileError, match=r"not there to its end, fed_emnist_test\.h5\)"):
+        download("emnist", tmp_path / "cache")

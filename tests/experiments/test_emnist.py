@@ -23,6 +23,7 @@ from sartor.experiments.emnist.pool import Pool
 from sartor.experiments.emnist.settings import COLUMNS, PAPER, PARTS, ROWS, divide, whole
 from sartor.experiments.emnist.work import Branch, Seed
 from sartor.files import read_metadata
+from sartor.runs.toml import to_toml
 
 TINY = Settings.small(
     data="generated", writers=12, rounds=6, joint=2, cohort=4, cover=(0.0, 0.5, 1.0),
@@ -366,7 +367,7 @@ def test_an_error_in_one_cell_ends_all_and_keeps_what_is_done(tmp_path, monkeypa
 
 
 def test_more_can_be_added_and_nothing_else_changed(run, tmp_path):
-    out, _ = run
+    out, results = run
     copy = tmp_path / "copy"
     shutil.copytree(out, copy)
     with pytest.raises(CheckpointError, match="has rounds = 6, not 7"):
@@ -374,12 +375,17 @@ def test_more_can_be_added_and_nothing_else_changed(run, tmp_path):
     with pytest.raises(FileError, match="is not empty"):
         reproduce(TINY, copy)
     fewer = dataclasses.replace(TINY, rows=("fedavg",), parts=("tables",))
-    found = reproduce(fewer, copy, resume=True, progress=False)
-    assert list(found["table2"]) == ["fedavg"]
+    with pytest.raises(
+        CheckpointError, match=r"has rows = .* not \['fedavg'\]; give at least these"
+    ):
+        reproduce(fewer, copy, resume=True, progress=False)
+    (copy / "config.toml").write_text(to_toml({"emnist": fewer.to_table()}), encoding="utf-8")
+    found = reproduce(TINY, copy, resume=True, progress=False)
+    assert list(found["table2"]) == list(results["table2"])
     cell = copy / "checkpoint" / "seed-0" / "fedavg.safetensors"
     cell.write_bytes(cell.read_bytes()[:-50])
     with pytest.raises(FileError, match="remove it, and it is made again"):
-        reproduce(fewer, copy, resume=True, progress=False)
+        reproduce(TINY, copy, resume=True, progress=False)
 
 
 def test_test_images_choose_nothing(run, tmp_path, monkeypatch):

@@ -97,7 +97,7 @@ def no_server(monkeypatch):
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/fed_emnist.tar.bz2"
         files = ("fed_emnist_train.h5", "fed_emnist_test.h5")
-        monkeypatch.setitem(SOURCES, "emnist", Source(url, "0" * 64, files))
+        monkeypatch.setitem(SOURCES, "emnist", Source(url, "0" * 64, files, clients=3))
         yield url
 
 

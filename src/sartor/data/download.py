@@ -43,12 +43,14 @@ class Source:
         url: a .tar.bz2 archive.
         sha256: the archive's hash, in hex.
         files: the HDF5 files that are wanted of it.
+        clients: how many clients each of them has.
         size: the archive's size in bytes; None where it is not known, and the hash must do.
     """
 
     url: str
     sha256: str
     files: tuple[str, ...]
+    clients: int
     size: int | None = None
 
     @property
@@ -63,6 +65,7 @@ SOURCES = {
         url="https://storage.googleapis.com/tff-datasets-public/fed_emnist.tar.bz2",
         sha256="fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0",
         files=("fed_emnist_train.h5", "fed_emnist_test.h5"),
+        clients=3400,
     )
 }
 """The data sets that can be downloaded. "emnist": 3,400 writers, 62 classes, 749,068 images."""
@@ -85,32 +88,41 @@ def download(
         raise ConfigError(f"name={name!r}: it cannot be downloaded{nearest(name, SOURCES)}")
     source = SOURCES[name]
     folder = cache_root(cache) / source.archive.removesuffix(".tar.bz2")
-    if _is_complete(source, folder):
+    if not _missing(source, folder):
         return folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
-            if not _is_complete(source, folder):  # nobody else has got it meanwhile
+            if _missing(source, folder):  # nobody else has got it meanwhile
                 sweep(folder)
                 archive = _archive(source, folder, progress)
                 _unpack(source, archive, progress)
     except _ERRORS as error:
         raise FileError(
             f"{name} cannot be had: {_reason(error)}; try again, or get {source.url} in another "
-            f"way and put {source.archive} into {folder} (or {' and '.join(source.files)}), or do "
-            "without: --data DIR takes data that you have, --data generated makes some up"
+            f"way and put {source.archive} into {folder} (or what of it is not there to its end, "
+            f"{' and '.join(_missing(source, folder))}), or do without: --data DIR takes data that "
+            "you have, --data generated makes some up"
         ) from error
     return folder
 
 
-def _is_complete(source: Source, folder: Path) -> bool:
-    """Whether all files are there to their ends: h5py opens no file that was cut short."""
-    try:
-        for name in source.files:
-            h5py.File(folder / name).close()
-    except OSError:
-        return False
-    return True
+def _missing(source: Source, folder: Path) -> list[str]:
+    """The files that are not there to their ends: h5py opens no file that was cut short."""
+    missing = []
+    for name in source.files:
+        try:
+            with h5py.File(folder / name) as file:
+                found = len(file["examples"])
+        except (OSError, KeyError, TypeError):
+            missing.append(name)
+            continue
+        if found != source.clients:  # perhaps put there by hand, so it is not ours to replace
+            raise FileError(
+                f"{folder / name} has {found:,} clients instead of {source.clients:,}, so it is "
+                "something else: remove it, or name the directory that it belongs to by --data"
+            )
+    return missing
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from sartor.data.federated import (
     reading,
 )
 from sartor.errors import DataError, FileError
+from sartor.progress import Bar
 
 _ERRORS = OSError, ValueError, KeyError, TypeError, RecursionError
 """What damaged files raise."""
@@ -90,7 +91,7 @@ class LeafPart:
         yield from self._read()
 
     def _read(self) -> Iterator[tuple[str, Arrays]]:
-        for shard in self._shards:
+        for shard in self._progress():
             with reading(shard, None, *_ERRORS):
                 content = json.loads(shard.read_text(encoding="utf-8"))
                 users, data = content["users"], content["user_data"]
@@ -101,6 +102,13 @@ class LeafPart:
                 with reading(shard, client, *_ERRORS):
                     arrays = _arrays(shard, client, data[client], told[client])
                 yield str(client), arrays
+
+    def _progress(self) -> Iterator[Path]:
+        """The shards, with a bar: numbers in words take long to read."""
+        with Bar(f"{self.part} of LEAF, shards", len(self._shards)) as bar:
+            for n, shard in enumerate(self._shards):
+                bar.update(n)
+                yield shard
 
 
 def is_doubled(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:

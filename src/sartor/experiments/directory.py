@@ -27,7 +27,7 @@ class Directory:
         kind: the experiment's name, and that of its table in ``config.toml``.
         settings: that table.
         resume: whether to go on with what is there.
-        may_change: settings that may differ from those before.
+        may_grow: settings that may be more than they were: larger numbers, longer lists.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class Directory:
         settings: Mapping[str, Any],
         *,
         resume: bool,
-        may_change: tuple[str, ...] = (),
+        may_grow: tuple[str, ...] = (),
     ) -> None:
         self.path, self._kind, self._resume = Path(out), kind, resume
-        self._settings, self._may_change = dict(settings), may_change
+        self._settings, self._may_grow = dict(settings), may_grow
         self._began, self._before = time.perf_counter(), 0.0
         self.events = Events(self.path / "events.jsonl")
         self._look()
@@ -85,11 +85,12 @@ class Directory:
             before = self._read(path)
             for key in {**self._settings, **before}:
                 was, now = before.get(key), self._settings.get(key)
-                if key not in self._may_change and was != now:
-                    raise CheckpointError(
-                        f"{path} has {key} = {was}, not {now}; give the same settings, or choose "
-                        "another --out"
-                    )
+                if was == now or (key in self._may_grow and _grown(was, now)):
+                    continue
+                give = "at least these" if key in self._may_grow else "the same settings"
+                raise CheckpointError(
+                    f"{path} has {key} = {was}, not {now}; give {give}, or choose another --out"
+                )
         elif out.is_file():
             raise FileError(f"{out} is a file; --out names a directory")
         elif not is_free(out):
@@ -106,3 +107,8 @@ class Directory:
             return dict(tomllib.loads(path.read_text(encoding="utf-8"))[self._kind])
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise FileError(f"{path} is not of this experiment; choose another --out") from error
+
+
+def _grown(was: Any, now: Any) -> bool:
+    """Whether nothing of a setting is gone."""
+    return set(was) <= set(now) if isinstance(was, list) else bool(was <= now)

@@ -44,7 +44,7 @@ def reproduce(
         What is in ``results.json``.
     """
     directory = Directory(
-        out, "emnist", settings.to_table(), resume=resume, may_change=("seeds", "parts", "rows")
+        out, "emnist", settings.to_table(), resume=resume, may_grow=("seeds", "parts", "rows")
     )
     data = settings.open(progress)
     check(settings.model, data)
