@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -57,7 +58,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise FileError(
             f"cannot write {path}: {error.strerror or error} ({size:,} bytes); what was there "
-            "before is untouched; free some space or choose another directory, then resume"
+            f"before is untouched; {remedy(error)}"
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -88,6 +89,13 @@ def sweep(directory: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def remedy(error: OSError) -> str:
+    """What to do about a file that cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None):
+        return "free some space or choose another directory, then go on"
+    return "choose another directory"
 
 
 def is_free(path: Path) -> bool:
@@ -184,8 +192,7 @@ def replacing(path: str | os.PathLike[str], ours: Callable[[Path], bool]) -> Ite
         raise
     except OSError as error:
         raise FileError(
-            f"cannot write {path}: {error.strerror or error}; free some space or choose another "
-            "directory"
+            f"cannot write {path}: {error.strerror or error}; {remedy(error)}"
         ) from error
     finally:
         if old.exists() and not path.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import warnings
 
 import numpy as np
@@ -174,3 +175,14 @@ def test_what_cannot_be_written(data, tmp_path):
     with pytest.raises(ConfigError, match="column 'a/b': HDF5 has no such names"):
         convert(toy(np.ones((2, 1)), **{"a/b": np.ones(2)}), tmp_path / "new", "hdf5")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_full_disk_is_an_error_of_ours(tmp_path, monkeypatch):
+    def full(*_args, **_more):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(sqlite3, "connect", full)
+    for format in ("sqlite", "fedjax"):
+        with pytest.raises(FileError, match="disk is full; free some space"):
+            convert(toy(np.ones((2, 1))), tmp_path / format, format)
+        assert not (tmp_path / format).exists()

@@ -187,7 +187,7 @@ def test_wrong_files(files):
     with pytest.raises(FileError, match="the format is not known; understood are"):
         sartor.data.open(files / "t.txt")
     (files / "folder").mkdir()
-    with pytest.raises(FileError, match="the format is not known; understood are"):
+    with pytest.raises(FileError, match="folder: it is empty; understood are"):
         sartor.data.open(files / "folder")
     with pytest.raises(ConfigError, match="client: name the column"):
         sartor.data.open(files / "t.csv", label="pet")

@@ -140,6 +140,7 @@ def test_settings_are_in_one_order():
     assert Settings(parts=PARTS[::-1]) == Settings()
 
 
+@pytest.mark.filterwarnings("ignore:.*has no test images")
 def test_data_without_sources_has_no_agnostic_row(tmp_path):
     draw = np.random.default_rng(0)
     x = draw.integers(0, 255, (60, 28, 28), np.uint8)
@@ -460,3 +461,26 @@ def test_damaged_cells_are_named(run, tmp_path, damage):
     path.write_bytes(content.replace(damage.encode(), damage[::-1].encode()))
     with pytest.raises(FileError, match=r"cell.safetensors is damaged"):
         Cell.load(path, recipe)
+
+
+def test_data_that_is_not_what_the_experiment_needs(tmp_path):
+    table = tmp_path / "a.csv"
+    table.write_text("who,what\nann,1\n")
+    with pytest.raises(DataError, match=r"is a table; .*sartor data convert .*--client COLUMN"):
+        Settings(data=str(table)).open()
+    few = sartor.data.handwriting(6)
+    clients = {c: few.client(c) for c in few.ids}
+    bright = {c: {**of, "x": of["x"].astype(np.float32)} for c, of in clients.items()}
+    sartor.data.convert(sartor.data.from_dict(bright), tmp_path / "bright", "sartor")
+    with pytest.raises(DataError, match=r"pixels go up to \d+, and EMNIST's from 0 to 1"):
+        Settings(data=str(tmp_path / "bright")).open()
+    sartor.data.convert(sartor.data.from_dict(clients), tmp_path / "whole", "sartor")
+    told = Settings.small(data=str(tmp_path / "whole"), rows=("fedavg",), parts=("tables",))
+    with pytest.warns(UserWarning, match="a tenth of every writer's images is set aside"):
+        data = told.open()
+    assert len(data) == 6 and data.sizes("test").all()
+    with (
+        pytest.warns(UserWarning, match="a tenth"),
+        pytest.raises(ConfigError, match=r"writers=100: .* has 6"),
+    ):
+        dataclasses.replace(told, writers=100).open()

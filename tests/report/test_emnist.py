@@ -108,7 +108,7 @@ def test_the_quick_version_says_what_it_leaves_out(tmp_path):
     settings = Settings.small(parts=("tables", "order"), rows=("fedavg",), data="writers.h5")
     _, text, _ = read(made_up_emnist(settings, tmp_path / "one"))
     assert "This is the quick version: a small network instead of the paper's CNN" in text
-    assert "100 writers, 150 rounds instead of 1000, 15 joint rounds of Mapper instead of" in text
+    assert "20 writers, 150 rounds instead of 1000, 15 joint rounds of Mapper instead of" in text
     assert "1 seed instead of 3, 5 candidates λ instead of 11" in text
     assert "Left out are models of single writers, controls, one λ for all" in text
     assert "other orders" not in text

@@ -251,7 +251,7 @@ def test_a_full_disk_leaves_the_old_files(finished, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(FileError, match=r"No space left on device .*untouched.*then resume"):
+        with pytest.raises(FileError, match=r"No space left .*untouched.*free some space"):
             run(config(), out, resume=True)
     assert contents(out) == before
     run(config(), out, resume=True)

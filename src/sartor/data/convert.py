@@ -244,9 +244,8 @@ def _plain(arrays: Arrays) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(path)
     try:
-        with connection:
+        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
             yield connection
-    finally:
-        connection.close()
+    except sqlite3.Error as error:  # a full disk, for the most part
+        raise OSError(str(error)) from error

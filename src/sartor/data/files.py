@@ -68,7 +68,10 @@ def open(
     if kind == "table":
         for role in ("client", "label"):
             if roles[role] is None:
-                raise ConfigError(f"{role}: name the column of {path} that holds the {role}")
+                raise ConfigError(
+                    f"{role}: name the column of {path} that holds the {role} (on the command "
+                    f"line, --{role} COLUMN)"
+                )
     else:
         for role, value in roles.items():
             if value is not None:
@@ -131,7 +134,8 @@ def _recognise(path: Path) -> str:
         raise FileError(f"{path}: there is no such file; {_UNDERSTOOD}") from None
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from error
-    raise FileError(f"{path}: the format is not known; {_UNDERSTOOD}")
+    what = "the format is not known" if path.is_file() or any(path.iterdir()) else "it is empty"
+    raise FileError(f"{path}: {what}; {_UNDERSTOOD}")
 
 
 def _half_of_memory() -> int:

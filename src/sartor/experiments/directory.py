@@ -91,7 +91,7 @@ class Directory:
                 raise CheckpointError(
                     f"{path} has {key} = {was}, not {now}; give {give}, or choose another --out"
                 )
-        elif out.is_file():
+        elif out.exists() and not out.is_dir():
             raise FileError(f"{out} is a file; --out names a directory")
         elif not is_free(out):
             what = "holds no experiment to resume, but other files"

@@ -66,7 +66,7 @@ def _summary(results: Row) -> Section:
     found += [_best(results), *_clustering(results), *_personal(results), _hurt(results)]
     section.lead(found)
     if results["settings"]["quick"]:
-        section.text(left_out(results["settings"]), "note")
+        section.text(left_out(results), "note")
     return section
 
 

@@ -35,8 +35,9 @@ def command(settings: Row) -> str:
     return " \\\n    ".join([*lines, "--out DIRECTORY"])
 
 
-def left_out(settings: Row) -> str:
+def left_out(results: Row) -> str:
     """What the quick version does not do."""
+    settings = results["settings"]
     missing = [what for part, what in PARTS.items() if part not in settings["parts"]]
     without = f"Left out are {', '.join(missing)}. " if missing else ""
     whole = {"rounds": 1000, "joint": 1000, "seeds": 3}
@@ -46,7 +47,7 @@ def left_out(settings: Row) -> str:
         for key, many in whole.items()
         if settings[key] < many
     ]
-    writers = [f"{settings['writers']} writers"] * ("writers" in settings)
+    writers = [f"{amount(results['data']['writers'])} writers"]
     cover = [f"{len(settings['cover'])} candidates λ instead of 11"]
     network = "a small network instead of the paper's CNN"
     return (
@@ -103,7 +104,7 @@ def method_section(results: Row) -> Section:
         "the central model. There are intervals and tests over writers."
     )
     if settings["quick"]:
-        section.text(left_out(settings), "note")
+        section.text(left_out(results), "note")
     return section
 
 

@@ -264,5 +264,5 @@ def as_text(results: Mapping[str, Any]) -> list[str]:
         found = (f"{c['group']} {100 * c['mean']:+.2f} ({verdict(c)})" for c in several)
         lines_.append(f"  {text}: {', '.join(found)}")
     if results["settings"]["quick"]:
-        lines_ += ["", left_out(results["settings"])]
+        lines_ += ["", left_out(results)]
     return lines_

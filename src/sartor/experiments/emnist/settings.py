@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,7 +66,8 @@ class Settings:
     Attributes:
         data: a file or directory with the writers' images; ``"emnist"`` downloads the full data,
             ``"generated"`` makes handwriting of its own.
-        writers: how many of the writers; all of them if not given. Generated data has 548 then.
+        writers: how many of the writers; all of them if not given (100 at most, if it is the
+            smaller version). Generated data has 548 then.
         rows: which rows of the tables.
         parts: what to run.
         seeds: how often, each time with another shuffle of writers and other draws.
@@ -113,8 +115,8 @@ class Settings:
     def small(cls, **changes: Any) -> Settings:
         """What ``--quick`` runs."""
         quick = {
-            "writers": QUICK, "parts": ("tables", "local", "order"), "seeds": 1, "rounds": 150,
-            "joint": 15, "cover": (0.0, 0.25, 0.5, 0.75, 1.0), "network": "mlp", "quick": True,
+            "parts": ("tables", "local", "order"), "seeds": 1, "rounds": 150, "joint": 15,
+            "cover": (0.0, 0.25, 0.5, 0.75, 1.0), "network": "mlp", "quick": True,
         }  # fmt: skip
         return cls(**{**quick, **changes})
 
@@ -141,15 +143,14 @@ class Settings:
     def open(self, progress: bool | None = None) -> ClientData:
         """The writers, with their training and test images."""
         if self.generated:
-            return handwriting(self.writers or 548)
+            return handwriting(self.writers or (QUICK if self.quick else 548))
         path = download(progress=progress) if self.data == "emnist" else Path(self.data)
-        data = open_data(path)
-        if not data.sizes("test").any():
-            data = data.split(test=0.1, seed=0)
-        if self.writers not in (None, QUICK) and self.writers > len(data):
+        data = _open(path)
+        if self.writers is not None and self.writers > len(data):
             raise ConfigError(f"writers={self.writers}: {self.data} has {len(data)}")
-        if self.writers is not None and self.writers < len(data):
-            data = data.select(_some(data, self.writers))
+        count = self.writers or (QUICK if self.quick else len(data))
+        if count < len(data):
+            data = data.select(_some(data, count))
         needing = [w for w in ("agnostic", "order") if w in (*self.rows, *self.parts)]
         if needing and "domain" not in data.metadata:
             raise DataError(
@@ -169,6 +170,28 @@ def _small() -> Model:
         return base.apply(params, 1 - to_float(x), key)
 
     return dataclasses.replace(base, apply=apply, spec=None)
+
+
+def _open(path: Path) -> ClientData:
+    """Images with test parts, of a federated format."""
+    if path.suffix.lower() == ".csv":
+        raise DataError(
+            f"{path} is a table; write it as clients first: sartor data convert {path} DIRECTORY "
+            "--to sartor --client COLUMN --label COLUMN"
+        )
+    data = open_data(path)
+    x = data.columns.get("x")
+    if x is not None and x.dtype.kind == "f" and x.size and float(x.max()) > 1:
+        raise DataError(
+            f"{path}: pixels go up to {float(x.max()):g}, and EMNIST's from 0 to 1; divide them"
+        )
+    if not data.sizes("test").any():
+        warnings.warn(
+            f"{path} has no test images: a tenth of every writer's images is set aside as such",
+            stacklevel=2,
+        )
+        data = data.split(test=0.1, seed=0)
+    return data
 
 
 def _some(data: ClientData, count: int) -> list[str]:
