@@ -18,7 +18,7 @@ import typer
 import sartor
 from sartor.central import ALGORITHMS as CENTRAL
 from sartor.errors import ConfigError, InterruptedRun, SartorError
-from sartor.experiments import emnist, synthetic
+from sartor.experiments import coverage, emnist, synthetic
 from sartor.experiments.examples import EXAMPLES
 from sartor.models import FACTORIES
 from sartor.personal import ALGORITHMS as PERSONAL
@@ -75,6 +75,26 @@ def examples_command(
             failed |= not finding.holds
     if failed:
         raise typer.Exit(1)
+
+
+class ConstantsOf(StrEnum):
+    """Of the bounds."""
+
+    derived = "derived"
+    paper = "paper"
+
+
+@reproduce_app.command("bounds")
+def bounds_command(
+    constants: Annotated[
+        ConstantsOf, typer.Option(help="As proved with all constants, or as printed in the paper.")
+    ] = ConstantsOf.derived,
+    draws: Annotated[int, typer.Option(help="How often samples are drawn.", min=100)] = 1000,
+    seed: SeedOption = 0,
+) -> None:
+    """The paper's bounds against what they bound, on a class where that is exact; takes seconds."""
+    for line in coverage.as_text(coverage.coverage(draws, seed, constants.value)):
+        typer.echo(line)
 
 
 class Layout(StrEnum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ from sartor.engine.lanes import Batch
 from sartor.engine.objectives import Leaves, Objective, Own, over_hypotheses, pick
 from sartor.errors import ConfigError
 from sartor.models import FACTORIES, Model, Params, in_precision
+from sartor.theory import bounds
 from sartor.trees import Tree, flatten, unflatten
 
 
@@ -90,7 +90,7 @@ class Theory:
         >>> Theory(mu=1.0, G=0.75, R=0.5).r
         9
         """
-        return math.ceil(self.G**2 * (4 * self.G / self.mu + 2 * self.R) ** 2 - 1e-9)
+        return bounds.dapper_r(mu=self.mu, G=self.G, R=self.R, constants="paper")
 
     def step_size(self, lambda_: Any, steps: Any) -> jax.Array:
         """η = min(2Gλ / (μ(1−λ)), R) / (G·√T), for T = r·m_k steps."""

@@ -1,0 +1,267 @@
+"""Whether the bounds hold: each theorem's left side, exactly, on a class small enough for that.
+
+Four clients draw x from ten values and a label that is 1 from a threshold of their own on, but for
+some noise. Hypotheses are the eleven thresholds, with pseudo-dimension 1 and the 0-1 loss, so that
+every true loss, every discrepancy and every optimum is a sum over twenty cells. Samples are drawn a
+thousand times; a bound that holds with probability 1 − δ has to cover that share of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+
+from sartor.theory import Bound, bounds
+from sartor.theory.choices import best_lambda
+
+Floats = npt.NDArray[np.float64]
+
+VALUES = 10
+"""Of x."""
+
+THRESHOLDS = np.array([3, 3, 5, 7])
+"""Of the clients' labels."""
+
+NOISE = 0.42
+"""The share of labels that are flipped: so many that a sample's best is often not the best."""
+
+SIZES = np.array([400, 600, 800, 600])
+"""Samples of the clients: enough for the bounds to say something."""
+
+DELTA = 0.1
+"""The probability with which a bound may fail."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Coverage:
+    """A bound against what it bounds.
+
+    Attributes:
+        name: of the bound.
+        bound: the largest of it, where it depends on the draw.
+        left: what it bounds, in every draw; its mean alone, if the bound is on that.
+        right: the bound, in every draw.
+        delta: δ, the probability with which it may fail.
+    """
+
+    name: str
+    bound: Bound
+    left: Floats
+    right: Floats
+    delta: float
+
+    def covered(self, scale: float = 1.0) -> float:
+        """The share of draws for which the bound holds, if it is made larger or smaller."""
+        return float((self.left <= scale * self.right).mean())
+
+    def holds(self, scale: float = 1.0) -> bool:
+        """Whether it holds as often as it promises."""
+        return self.covered(scale) >= 1 - self.delta
+
+    @property
+    def found(self) -> float:
+        """What the left side exceeds with probability δ."""
+        return float(np.quantile(self.left, 1 - self.delta, method="higher"))
+
+    @property
+    def slack(self) -> float:
+        """How many times too large it is: if it were divided by more, it would not hold."""
+        ratio = np.quantile(self.left / self.right, 1 - self.delta, method="higher")
+        return float(1 / ratio) if ratio > 0 else np.inf
+
+
+class Draws:
+    """True losses, and those of samples.
+
+    Attributes:
+        true: [clients, hypotheses].
+        empirical: [draws, clients, hypotheses].
+    """
+
+    def __init__(self, draws: int, seed: int) -> None:
+        x, y, t = np.ogrid[:VALUES, :2, : VALUES + 1]
+        wrong = ((x >= t) != y).astype(np.float64).reshape(-1, VALUES + 1)  # [cells, hypotheses]
+        label = np.arange(VALUES) >= THRESHOLDS[:, None]
+        cells = np.stack([label == 0, label == 1], axis=-1) * (1 - 2 * NOISE) + NOISE
+        cells = (cells / VALUES).reshape(len(THRESHOLDS), -1)
+        self.true: Floats = cells @ wrong
+        generator = np.random.default_rng(seed)
+        counts = [
+            generator.multinomial(m, of, draws) / m for m, of in zip(SIZES, cells, strict=True)
+        ]
+        self.empirical: Floats = np.stack(counts, axis=1) @ wrong
+
+    def mixed(self, weights: Floats) -> tuple[Floats, Floats]:
+        """True and empirical losses of a mixture of clients."""
+        return weights @ self.true, np.tensordot(self.empirical, weights, (1, 0))
+
+
+def coverage(draws: int = 1000, seed: int = 0, constants: bounds.Constants = "derived",
+             delta: float = DELTA) -> list[Coverage]:  # fmt: skip
+    """Every bound of the paper against its left side.
+
+    Args:
+        draws: how often samples are drawn.
+        seed: seed of the draws.
+        constants: ``"paper"`` or ``"derived"``.
+        delta: δ.
+    """
+    drawn = Draws(draws, seed)
+    return [
+        found(drawn, constants, delta)
+        for found in (_local, _global, _agnostic, _cluster, _combined, _blitzer, _for_client,
+                      _interpolation, _dapper)
+    ]  # fmt: skip
+
+
+def as_text(found: list[Coverage]) -> list[str]:
+    """A table, line by line."""
+    head = f"{'':<34}{'bound':>8}{'found':>8}{'slack':>8}{'covered':>9}"
+    return [head] + [
+        f"{c.name:<34}{float(c.bound):8.3f}{c.found:8.3f}{c.slack:8.1f}{c.covered():9.1%}"
+        f"{'' if c.holds() else '  DOES NOT HOLD'}{'  vacuous' if c.bound.vacuous else ''}"
+        for c in found
+    ]
+
+
+def _covered(name: str, left: Floats, bound: list[Bound] | Bound, delta: float) -> Coverage:
+    each = bound if isinstance(bound, list) else [bound] * len(left)
+    return Coverage(name, max(each), left, np.array([float(b) for b in each]), delta)
+
+
+def _excess(true: Floats, chosen: npt.NDArray[np.intp]) -> Floats:
+    return true[chosen] - true.min()
+
+
+def _local(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+    left = _excess(drawn.true[0], drawn.empirical[:, 0].argmin(axis=1))
+    right = bounds.local(m=SIZES[0], d=1, delta=delta, constants=constants)
+    return _covered("local (equation 1)", left, right, delta)
+
+
+def _global(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+    true, empirical = drawn.mixed(SIZES / SIZES.sum())
+    left = _excess(drawn.true[0], empirical.argmin(axis=1))
+    disc = float(np.abs(drawn.true[0] - true).max())
+    right = bounds.global_(m=SIZES.sum(), d=1, delta=delta, disc=disc, constants=constants)
+    return _covered("global (equation 2)", left, right, delta)
+
+
+def _agnostic(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+    mixtures = [*np.eye(len(SIZES)), SIZES / SIZES.sum()]
+    losses = np.stack([drawn.mixed(weights)[1] for weights in mixtures])
+    true = np.stack([drawn.mixed(weights)[0] for weights in mixtures])
+    best = int(drawn.true[0].argmin())
+    worst = true[:, best].argmax()
+    left = _excess(drawn.true[0], losses.max(axis=0).argmin(axis=1))
+    right = bounds.agnostic(
+        m=SIZES.sum(), d=1, delta=delta, cover=len(mixtures), constants=constants,
+        skewness=max(bounds.skewness(w.tolist(), SIZES.tolist()) for w in mixtures),
+        disc=float(np.abs(drawn.true[0] - true[worst]).max()),
+    )  # fmt: skip
+    return _covered("agnostic", left, right, delta)
+
+
+def _clusterings(drawn: Draws, q: int) -> tuple[list[tuple[int, ...]], Floats, Floats]:
+    """All choices of q hypotheses, and their clustered losses, true and empirical."""
+    choices = list(itertools.combinations(range(VALUES + 1), q))
+    weights = SIZES / SIZES.sum()
+    true = np.stack([weights @ drawn.true[:, c].min(axis=1) for c in choices])
+    empirical = np.stack([drawn.empirical[:, :, c].min(axis=2) @ weights for c in choices], axis=1)
+    return choices, true, empirical
+
+
+def _cluster(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+    _, true, empirical = _clusterings(drawn, 2)
+    left = np.abs(true - empirical).max(axis=1)
+    right = bounds.cluster(
+        m=SIZES.sum(), p=len(SIZES), q=2, d=1, delta=delta, constants=constants
+    )  # fmt: skip
+    return _covered("clustering, theorem and corollary", left, right, delta)
+
+
+def _combined(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+    choices, _, empirical = _clusterings(drawn, 2)
+    weights, everybody = SIZES / SIZES.sum(), np.arange(len(SIZES))
+    left, right = np.zeros(len(empirical)), []
+    for n, chosen in enumerate(empirical.argmin(axis=1)):
+        pair = np.array(choices[chosen])
+        f = drawn.empirical[n][:, pair].argmin(axis=1)
+        left[n] = weights @ (drawn.true[everybody, pair[f]] - drawn.true.min(axis=1))
+        clusters = np.stack([np.average(drawn.true[f == i], axis=0, weights=SIZES[f == i])
+                             if (f == i).any() else drawn.true[0] for i in range(2)])  # fmt: skip
+        disc = float(weights @ np.abs(drawn.true - clusters[f]).max(axis=1))
+        right.append(
+            bounds.cluster(
+                m=SIZES.sum(), p=len(SIZES), q=2, d=1, delta=delta, disc=disc, constants=constants
+            )
+        )
+    return _covered("clustering, with discrepancy", left, right, delta)
+
+
+def _others(drawn: Draws) -> tuple[Floats, Floats]:
+    """Everybody but the first client."""
+    weights = np.where(np.arange(len(SIZES)) == 0, 0, SIZES)
+    return drawn.mixed(weights / weights.sum())
+
+
+def _blitzer(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+    true, empirical = _others(drawn)
+    mix = 0.5 * drawn.true[0] + 0.5 * true
+    left = _excess(mix, (0.5 * drawn.empirical[:, 0] + 0.5 * empirical).argmin(axis=1))
+    right = bounds.blitzer(
+        lambda_=0.5, m_k=SIZES[0], m_C=SIZES[1:].sum(), d=1, delta=delta, constants=constants
+    )  # fmt: skip
+    return _covered("data interpolation, Blitzer", left, right, delta)
+
+
+def _for_client(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+    true, empirical = _others(drawn)
+    disc = float(np.abs(drawn.true[0] - true).max())
+    best = best_lambda(
+        m_k=SIZES[0], m_C=SIZES[1:].sum(), d=1, delta=delta, disc=disc, constants=constants
+    )  # fmt: skip
+    mix = best.lambda_ * drawn.empirical[:, 0] + (1 - best.lambda_) * empirical
+    left = _excess(drawn.true[0], mix.argmin(axis=1))
+    return _covered("data interpolation, best λ", left, best.bound, delta)
+
+
+def _interpolation(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+    """With |y − h(x)|, linear in h, so that the best λ is 0 or 1 and losses mix as models do."""
+    weights = SIZES / SIZES.sum()
+
+    def best(losses: Floats) -> Floats:  # of each h_c, clients with the better of h_c and their own
+        return np.minimum(losses, losses.min(axis=-1, keepdims=True))
+
+    optimum = float(np.min(weights @ best(drawn.true)))
+    empirical = np.einsum("k,nkh->nh", weights, best(drawn.empirical))
+    central = empirical.argmin(axis=1)
+    rows = np.arange(len(central))[:, None], np.arange(len(SIZES)), central[:, None]
+    own = drawn.empirical.argmin(axis=2)  # [draws, clients]
+    joined = drawn.empirical[rows] <= drawn.empirical.min(axis=2)
+    paid = np.where(joined, drawn.true[rows[1], rows[2]], drawn.true[rows[1], own])
+    right = bounds.interpolation(
+        m=SIZES.sum(), p=len(SIZES), d_c=1, d_l=1, delta=delta, constants=constants
+    )  # fmt: skip
+    return _covered("model interpolation", paid @ weights - optimum, right, delta)
+
+
+def _dapper(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+    """With ½(h − y)² on labels alone: 1-strongly convex, gradients up to 1, h between 0 and 1."""
+    generator, m_k, lambda_ = np.random.default_rng(len(drawn.empirical)), 20, 0.3
+    steps = m_k * bounds.dapper_r(mu=1, G=1, R=1, constants=constants)
+    rate = bounds.dapper_step_size(lambda_=lambda_, steps=steps, mu=1, G=1, R=1)
+    runs = len(drawn.empirical)
+    own, others = (generator.binomial(m, 0.7, runs) / m for m in (m_k, 50 * m_k))
+    h = others.copy()  # the central model, best for everybody's samples
+    mean = np.zeros(runs)
+    for _ in range(steps):
+        mean += h / steps
+        source = np.where(generator.random(runs) < lambda_, own, others)
+        h = np.clip(h - rate * (h - (generator.random(runs) < source)), 0, 1)
+    left = 0.5 * (mean - (lambda_ * own + (1 - lambda_) * others)) ** 2  # g(h) − g(h_λ̂)
+    right = bounds.dapper(lambda_=lambda_, m_k=m_k, mu=1, G=1, R=1, constants=constants)
+    return _covered("Dapper's SGD, on the mean", left.mean(keepdims=True), right, delta)

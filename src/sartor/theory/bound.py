@@ -1,0 +1,63 @@
+"""A bound: a number that says what it is made of, and whether it says anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Self
+
+from sartor.errors import ConfigError
+
+
+class Bound(float):
+    """A number that a loss, or a difference of losses, does not exceed.
+
+    Attributes:
+        terms: what it is the sum of.
+        vacuous: it promises nothing: it is no less than the largest loss, or there are fewer
+            samples than dimensions.
+
+    >>> found = Bound.of(1.0, complexity=0.25, discrepancy=0.5)
+    >>> found < 0.8, found.terms["discrepancy"], found.vacuous
+    (True, 0.5, False)
+    """
+
+    terms: Mapping[str, float]
+    vacuous: bool
+    _largest: float
+    _few: bool
+
+    @classmethod
+    def of(cls, largest: float, *, few: bool = False, **terms: float) -> Self:
+        """The sum of some terms, where no loss exceeds ``largest``."""
+        self = cls(math.fsum(terms.values()))
+        self.terms, self._largest, self._few = terms, largest, few
+        self.vacuous = few or float(self) >= largest
+        return self
+
+    def plus(self, **terms: float) -> Self:
+        """The bound with more terms."""
+        return self.of(self._largest, few=self._few, **self.terms, **terms)
+
+    def __repr__(self) -> str:
+        parts = " + ".join(f"{name} {value:.4f}" for name, value in self.terms.items())
+        return f"Bound({float(self):.4f}, {parts}{', vacuous' if self.vacuous else ''})"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> tuple[type[float], tuple[float]]:
+        return float, (float(self),)
+
+
+def check_delta(delta: float) -> None:
+    """Refuse what is no probability of failing."""
+    if not 0 < delta < 1:
+        raise ConfigError(f"delta={delta}: it must be between 0 and 1, say 0.05")
+
+
+def check_positive(**values: float) -> None:
+    """Refuse what is not a positive number."""
+    for name, value in values.items():
+        if not (value > 0 and math.isfinite(value)):
+            what = "; a client without samples has no bound" if name in ("m", "m_k") else ""
+            raise ConfigError(f"{name}={value}: it must be positive{what}")
