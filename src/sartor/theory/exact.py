@@ -1,0 +1,215 @@
+"""Label discrepancy where it can be computed: disc_H(D1, D2) = max_h |L_D1(h) − L_D2(h)|.
+
+Distributions are samples, with weights if they are not all alike, or moments and frequencies of
+them. Everything is in float64 on the host, and takes leading axes for many pairs at once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sartor.errors import ConfigError, DataError
+from sartor.theory.bound import check_positive
+
+Floats = npt.NDArray[np.float64]
+
+ITERATIONS = 200
+"""Of bisection: more than a float64 has bits."""
+
+
+def finite(first: npt.ArrayLike, second: npt.ArrayLike) -> Floats:
+    """Of finitely many hypotheses, given the mean loss of each: [..., hypotheses].
+
+    >>> float(finite([0.1, 0.5], [0.3, 0.4]).round(3))
+    0.2
+    """
+    return np.abs(np.asarray(first, np.float64) - np.asarray(second, np.float64)).max(axis=-1)
+
+
+def constants(first: npt.ArrayLike, second: npt.ArrayLike) -> Floats:
+    """Of constant predictors with the 0-1 loss: max_y |D1(y) − D2(y)|, of label frequencies.
+
+    >>> float(constants([0.5, 0.5, 0.0], [0.2, 0.5, 0.3]).round(3))
+    0.3
+    """
+    return finite(1 - _shares(first), 1 - _shares(second))
+
+
+def thresholds(
+    first: tuple[npt.ArrayLike, npt.ArrayLike], second: tuple[npt.ArrayLike, npt.ArrayLike]
+) -> float:
+    """Of threshold classifiers h(x) = 1 if (x − t)·s > 0, with the 0-1 loss; samples (x, y).
+
+    The loss of a threshold changes at samples only, and that of the opposite sign is 1 less it, so
+    there is one difference for each place between two samples.
+
+    >>> x = [-1.0, 1.0]
+    >>> thresholds((x, [0, 1]), (x, [1, 0]))
+    1.0
+    """
+    start, places, changes = 0.0, [], []
+    for sign, (x, y) in ((1, first), (-1, second)):
+        values, labels = np.asarray(x, np.float64), np.asarray(y)
+        if values.ndim != 1 or values.shape != labels.shape or not len(values):
+            raise DataError("thresholds: give numbers x and as many labels y, at least one")
+        if not np.isin(labels, (0, 1)).all():
+            raise DataError(f"thresholds: labels are 0 or 1, got {np.unique(labels)[:5]}")
+        # With t before all samples everything is called 1; passing a sample mends or breaks it.
+        start += sign * float(np.mean(labels == 0))
+        places.append(values)
+        changes.append(sign * (2.0 * labels - 1) / len(values))
+    place, change = np.concatenate(places), np.concatenate(changes)
+    order = np.argsort(place)
+    last = np.append(np.diff(place[order]) > 0, True)  # samples at one place are passed together
+    passed = start + np.cumsum(change[order])[last]
+    return float(max(abs(start), np.abs(passed).max()))
+
+
+class Moments(NamedTuple):
+    """What the squared loss of linear models depends on, of a distribution.
+
+    Attributes:
+        xx: E[x·xᵀ], [..., features, features]; with a 1 in x for an intercept.
+        xy: E[x·yᵀ], [..., features, outputs].
+        yy: E[|y|²], [...].
+    """
+
+    xx: Floats
+    xy: Floats
+    yy: Floats
+
+    @classmethod
+    def of(cls, x: npt.ArrayLike, y: npt.ArrayLike, *, intercept: bool = False) -> Moments:
+        """Of samples [n, features] and [n] or [n, outputs]."""
+        inputs, outputs = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        if not len(inputs) or len(inputs) != len(outputs):
+            raise DataError(f"Moments: {len(inputs)} inputs and {len(outputs)} outputs")
+        inputs, outputs = inputs.reshape(len(inputs), -1), outputs.reshape(len(outputs), -1)
+        if intercept:
+            inputs = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
+        n = len(inputs)
+        return cls(
+            inputs.T @ inputs / n, inputs.T @ outputs / n, np.asarray((outputs**2).sum() / n)
+        )
+
+
+def linear(first: Moments, second: Moments, radius: float) -> Floats:
+    """Of linear models h(x) = wᵀx, |w| ≤ radius, with the squared loss.
+
+    The difference of losses is wᵀMw − 2bᵀw + c, a quadratic that may be neither convex nor
+    concave. Its largest and least values over a ball are trust-region problems.
+
+    >>> a, b = Moments.of([[1.0], [1.0]], [1.0, 1.0]), Moments.of([[1.0]], [0.0])
+    >>> float(linear(a, b, radius=3.0))  # |1 − 2w|, largest at w = −3
+    7.0
+    """
+    check_positive(radius=radius)
+    matrix, vector = first.xx - second.xx, second.xy - first.xy
+    rest = first.yy - second.yy
+    above = rest + maximum_in_ball(matrix, vector, radius)
+    below = -rest + maximum_in_ball(-matrix, -vector, radius)
+    return np.maximum(above, below)
+
+
+def linear_unlabelled(first: Moments, second: Moments, radius: float) -> Floats:
+    """The label-free form, where one model's predictions are the labels of another.
+
+    max over w, w' of |E_1[(wᵀx − w'ᵀx)²] − E_2[...]| = 4·radius²·|M|, the spectral norm of the
+    difference of second moments.
+    """
+    check_positive(radius=radius)
+    values = np.linalg.eigvalsh(first.xx - second.xx)
+    return np.asarray(4 * radius**2 * np.abs(values).max(axis=-1))
+
+
+def maximum_in_ball(matrix: Floats, vector: Floats, radius: float) -> Floats:
+    """The largest wᵀMw + 2bᵀw over |w| ≤ radius, exactly, also where M is not definite.
+
+    At the maximum (νI − M)w = b with ν ≥ 0 and no less than M's largest eigenvalue; the norm of w
+    falls with ν, so ν is found by bisection. In the hard case, where b has no part in the largest
+    eigenvalue's space, w goes as far into that space as the ball allows.
+
+    Args:
+        matrix: M, symmetric: [..., n, n].
+        vector: b: [..., n], or [..., n, k] for k vectors w that share the ball.
+        radius: of the ball.
+    """
+    b = vector[..., None] if vector.ndim == matrix.ndim - 1 else vector
+    values, basis = np.linalg.eigh(matrix)
+    beta2 = ((np.swapaxes(basis, -1, -2) @ b) ** 2).sum(axis=-1)  # [..., n]
+    top = values[..., -1]
+    least = np.maximum(top, 0.0)
+
+    def norm2(nu: Floats) -> Floats:
+        gap = nu[..., None] - values
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(beta2 > 0, beta2 / gap**2, 0.0).sum(axis=-1)
+
+    low, high = least.copy(), least + np.sqrt(beta2.sum(axis=-1)) / radius
+    for _ in range(ITERATIONS):
+        middle = (low + high) / 2
+        long = norm2(middle) > radius**2
+        low, high = np.where(long, middle, low), np.where(long, high, middle)
+    nu = high
+    gap = nu[..., None] - values
+    safe = np.where(gap > 0, gap, 1.0)
+    inside = np.where(gap > 0, beta2 / safe**2, 0.0).sum(axis=-1)
+    # wᵀMw + 2bᵀw with w = (νI − M)⁻¹b, in M's basis; and what is left of the ball for the top.
+    value = np.where(gap > 0, beta2 * (values + 2 * gap) / safe**2, 0.0).sum(axis=-1)
+    return np.asarray(value + least * np.maximum(radius**2 - inside, 0.0) * (top > 0))
+
+
+def categorical(first: npt.ArrayLike, second: npt.ArrayLike, bound: float) -> Floats:
+    """Of densities over symbols that give none a probability below e^−bound, with the log-loss.
+
+    The difference of losses is Σ_y c_y·log h(y) with c = D2 − D1: symbols with c ≤ 0 get as little
+    as they can, the others share the rest in proportion to c, none less than that.
+
+    Args:
+        first: frequencies of the symbols in D1: [..., symbols].
+        second: those in D2.
+        bound: the largest loss.
+    """
+    check_positive(bound=bound)
+    a, b = _shares(first), _shares(second)
+    floor, symbols = math.exp(-bound), a.shape[-1]
+    if symbols * floor > 1 + 1e-12:
+        raise ConfigError(
+            f"bound={bound}: with {symbols} symbols the loss of the uniform density is already "
+            f"{math.log(symbols):.3f}; give a larger one"
+        )
+    return np.maximum(_most(b - a, floor), _most(a - b, floor))
+
+
+def _most(weights: Floats, floor: float) -> Floats:
+    """The largest Σ c_y·log h(y) over densities with h ≥ floor."""
+    positive = np.maximum(weights, 0.0)
+    # h_y = max(floor, c_y/ν), where ν is such that they add up to 1.
+    low, high = np.zeros(weights.shape[:-1]), positive.max(axis=-1) / floor
+    for _ in range(ITERATIONS):
+        nu = (low + high) / 2
+        share = positive / np.where(nu > 0, nu, 1.0)[..., None]
+        much = np.maximum(share, floor).sum(axis=-1) > 1
+        low, high = np.where(much, nu, low), np.where(much, high, nu)
+    h = np.maximum(positive / np.where(high > 0, high, 1.0)[..., None], floor)
+    return np.asarray((weights * np.log(h)).sum(axis=-1))
+
+
+def _shares(frequencies: npt.ArrayLike) -> Floats:
+    shares = np.asarray(frequencies, np.float64)
+    total = shares.sum(axis=-1, keepdims=True)
+    if (shares < 0).any() or not (total > 0).all():
+        raise DataError("frequencies must be at least 0, and some of them more; a client is empty")
+    return shares / total
+
+
+def label_frequencies(y: Any, classes: int) -> Floats:
+    """The share of each label."""
+    labels = np.asarray(y).reshape(-1)
+    if not len(labels):
+        raise DataError("there are no labels; leave empty clients out")
+    return np.bincount(labels.astype(np.int64), minlength=classes).astype(np.float64) / len(labels)
