@@ -1,0 +1,371 @@
+"""Label discrepancy: how differently two distributions judge the hypotheses of a class."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sartor.data import ClientData
+from sartor.errors import ConfigError, DataError
+from sartor.models import Model, Params
+from sartor.theory import exact
+from sartor.theory.ascent import Ascent, Pairs, ascend
+
+Floats = npt.NDArray[np.float64]
+Examples = ClientData | Mapping[str, Any] | tuple[Any, Any]
+"""Data whose training parts count, a mapping with "y" (and "x"), or a pair (x, y)."""
+
+EXACT = {"linear": "radius", "categorical": "bound"}
+"""Models with a closed form, and what bounds their hypotheses."""
+
+
+class Discrepancy(float):
+    """A discrepancy, and how it was found.
+
+    Attributes:
+        exact: whether it is the discrepancy of these samples, or only reached by a hypothesis.
+        chance: what two samples of one distribution would show, of the same sizes: 2.5% and 97.5%
+            of permutations; ``None`` if there were none.
+        p_value: the share of permutations that show as much.
+    """
+
+    exact: bool
+    chance: tuple[float, float] | None
+    p_value: float | None
+
+    @classmethod
+    def of(cls, value: float, exact: bool, permuted: Floats) -> Discrepancy:
+        """A value, with what permutations gave."""
+        self = cls(value)
+        self.exact, self.chance, self.p_value = exact, None, None
+        if len(permuted):
+            low, high = np.quantile(permuted, [0.025, 0.975])
+            self.chance = float(low), float(high)
+            self.p_value = float((1 + (permuted >= value - 1e-12).sum()) / (1 + len(permuted)))
+        return self
+
+    def __repr__(self) -> str:
+        how = "exact" if self.exact else "at least"
+        told = "" if self.chance is None else f", by chance {self.chance[0]:.4f} to "
+        told += "" if self.chance is None else f"{self.chance[1]:.4f}, p = {self.p_value:.3f}"
+        return f"Discrepancy({float(self):.4f}, {how}{told})"
+
+
+def discrepancy(
+    model: Model,
+    a: Examples,
+    b: Examples,
+    *,
+    bound: float | None = None,
+    radius: float | None = None,
+    centre: Params | None = None,
+    method: Literal["exact", "ascent"] | None = None,
+    permutations: int = 0,
+    seed: int = 0,
+    starts: int = 4,
+    steps: int = 200,
+) -> Discrepancy:
+    """disc_H(D1, D2) = max_h |L_D1(h) − L_D2(h)| of two samples, with the model's plain loss.
+
+    It is exact for ``linear`` models within a radius, and for ``categorical`` ones with a bound;
+    for others it is found by gradient ascent, and is a lower bound.
+
+    Finite samples differ by chance, and a discrepancy is never below 0: ``permutations`` says what
+    two samples of the same distribution would show.
+
+    Args:
+        model: the hypothesis class H.
+        a: examples of D1: data, a mapping with "x" and "y", or a pair (x, y).
+        b: examples of D2.
+        bound: the largest loss. A log-loss has none by itself: probabilities are kept at e^−bound
+            or more. A squared error is cut off.
+        radius: of the ball of parameters that H is made of.
+        centre: of that ball; all parameters 0 if not given.
+        method: ``"exact"`` or ``"ascent"``; the exact one if not given, where there is one.
+        permutations: how often the examples are shared out anew.
+        seed: of permutations and starts.
+        starts: of the ascent, for each sign.
+        steps: of the ascent, from each start.
+
+    >>> from sartor.models import categorical
+    >>> one, other = {"y": np.array([0, 0, 1])}, {"y": np.array([2, 2, 1])}
+    >>> discrepancy(categorical(symbols=3), one, other, bound=3.0)
+    Discrepancy(1.9301, exact)
+    """
+    first, second = _examples(model, a), _examples(model, b)
+    both = _joined(first, second)
+    kind = _how(model, method, bound, radius, centre)
+    sizes = len(first.y), len(second.y)
+    order = np.random.default_rng(seed)
+    rows = [np.arange(sum(sizes))] + [order.permutation(sum(sizes)) for _ in range(permutations)]
+    member = np.stack([row < sizes[0] for row in rows])  # [1 + permutations, examples]
+    if kind == "exact":
+        weights = np.stack([member / sizes[0], ~member / sizes[1]])
+        found = _closed_form(model, both, weights, bound, radius)
+    else:
+        where = np.argsort(~member, axis=1, kind="stable").astype(np.int32)
+        pairs = Pairs(
+            where[:, : sizes[0]],
+            np.full((len(rows), sizes[0]), 1 / sizes[0], np.float32),
+            where[:, sizes[0] :],
+            np.full((len(rows), sizes[1]), 1 / sizes[1], np.float32),
+        )
+        found = _search(model, both, pairs, bound, radius, centre, seed, starts, steps)
+    return Discrepancy.of(float(found[0]), kind == "exact", found[1:])
+
+
+def discrepancies(
+    model: Model,
+    data: ClientData,
+    *,
+    clusters: npt.ArrayLike | None = None,
+    bound: float | None = None,
+    radius: float | None = None,
+    centre: Params | None = None,
+    method: Literal["exact", "ascent"] | None = None,
+    sample: int = 1024,
+    seed: int = 0,
+    starts: int = 4,
+    steps: int = 200,
+) -> Floats:
+    """disc_H(D_k, C_f(k)) of every client and the mixture that it belongs to: [clients].
+
+    Args:
+        model: the hypothesis class H.
+        data: its training parts count; the mixture is of seen clients.
+        clusters: f(k), whose mixture; everybody's, the paper's U, if not given.
+        bound: see :func:`discrepancy`.
+        radius: see :func:`discrepancy`.
+        centre: see :func:`discrepancy`.
+        method: see :func:`discrepancy`.
+        sample: how many examples stand for a mixture, and for a client that has more, in an ascent.
+        seed: of sampling and starts.
+        starts: of the ascent, for each sign.
+        steps: of the ascent, from each start.
+    """
+    kind = _how(model, method, bound, radius, centre)
+    which = _clusters(data, clusters)
+    rows = [data.part(k, "train") for k in range(len(data))]
+    _check_sizes(data, rows)
+    if kind == "exact":
+        moments = _client_moments(model, data, rows)
+        mixture = {
+            f: _mix(moments, np.where((which == f) & data.seen, data.sizes("train"), 0))
+            for f in np.unique(which)
+        }
+        other = _stacked([mixture[f] for f in which])
+        return _between(model, moments, other, bound, radius)
+    generator = np.random.default_rng(seed)
+    found = np.zeros(len(data))
+    for f in np.unique(which):
+        mine = np.flatnonzero(which == f)
+        everybody = np.concatenate([rows[k] for k in mine if data.seen[k]])
+        drawn = _some(everybody, sample, generator)
+        first, weights = _padded([_some(rows[k], sample, generator) for k in mine])
+        even = np.full(len(drawn), 1 / len(drawn), np.float32)
+        pairs = Pairs(first, weights, drawn.astype(np.int32), even)
+        columns = _Examples(data.columns.get("x"), data.columns["y"])
+        found[mine] = _search(model, columns, pairs, bound, radius, centre, seed, starts, steps)
+    return found
+
+
+def discrepancy_matrix(
+    model: Model,
+    data: ClientData,
+    *,
+    bound: float | None = None,
+    radius: float | None = None,
+    centre: Params | None = None,
+    method: Literal["exact", "ascent"] | None = None,
+    sample: int = 256,
+    seed: int = 0,
+    starts: int = 4,
+    steps: int = 200,
+) -> Floats:
+    """disc_H(D_j, D_k) of every two clients: [clients, clients], symmetric, 0 on the diagonal.
+
+    The arguments are those of :func:`discrepancies`.
+    """
+    kind = _how(model, method, bound, radius, centre)
+    rows = [data.part(k, "train") for k in range(len(data))]
+    _check_sizes(data, rows)
+    if kind == "exact":
+        moments = _client_moments(model, data, rows)
+        return _between(
+            model,
+            jax.tree.map(lambda m: m[:, None], moments),
+            jax.tree.map(lambda m: m[None], moments),
+            bound,
+            radius,
+        )
+    generator = np.random.default_rng(seed)
+    drawn, weights = _padded([_some(r, sample, generator) for r in rows])
+    j, k = np.triu_indices(len(data), 1)
+    found = np.zeros((len(data), len(data)))
+    if len(j):
+        pairs = Pairs(drawn[j], weights[j], drawn[k], weights[k])
+        columns = _Examples(data.columns.get("x"), data.columns["y"])
+        found[j, k] = _search(model, columns, pairs, bound, radius, centre, seed, starts, steps)
+    return found + found.T
+
+
+@dataclasses.dataclass(frozen=True)
+class _Examples:
+    """Columns of examples; x is None for densities."""
+
+    x: Any
+    y: Any
+
+
+def _examples(model: Model, given: Examples) -> _Examples:
+    if isinstance(given, ClientData):
+        rows = np.concatenate([given.part(k, "train") for k in range(len(given))])
+        x = given.columns.get("x")
+        found = _Examples(None if x is None else np.asarray(x[rows]), given.columns["y"][rows])
+    elif isinstance(given, Mapping):
+        found = _Examples(given.get("x"), given["y"])
+    else:
+        found = _Examples(*given)
+    y = np.asarray(found.y)
+    x = None if found.x is None or model.kind == "density" else np.asarray(found.x)
+    if not len(y):
+        raise DataError("there are no examples; a discrepancy needs some of both distributions")
+    if x is not None and len(x) != len(y):
+        raise DataError(f"{len(x)} inputs and {len(y)} labels")
+    if x is None and model.kind != "density":
+        raise DataError("x: the model needs inputs; give a mapping with 'x' and 'y'")
+    return _Examples(x, y)
+
+
+def _joined(a: _Examples, b: _Examples) -> _Examples:
+    x = None if a.x is None else np.concatenate([a.x, b.x])
+    return _Examples(x, np.concatenate([a.y, b.y]))
+
+
+def _how(
+    model: Model, method: str | None, bound: float | None, radius: float | None, centre: Any
+) -> str:
+    """Whether it is exact or an ascent; what is missing for it is named."""
+    name = (model.spec or {}).get("name")
+    given = {"radius": radius, "bound": bound}
+    if method not in (None, "exact", "ascent"):
+        raise ConfigError(f"method={method!r}: choose 'exact' or 'ascent'")
+    if method == "exact" and name not in EXACT:
+        raise ConfigError(
+            f"method='exact': there is a closed form for {' and '.join(EXACT)} models only; use "
+            "'ascent'"
+        )
+    if method != "ascent" and name in EXACT and centre is None and given[EXACT[name]] is not None:
+        return "exact"
+    if bound is None:
+        raise ConfigError(
+            "bound: this loss has no largest value, and neither has a discrepancy then; give "
+            "bound=B (for a log-loss, probabilities are kept at e^−B or more, say B = 10)"
+        )
+    if radius is None:
+        raise ConfigError("radius: give the radius of the ball of parameters to search")
+    return "ascent"
+
+
+def _closed_form(
+    model: Model, both: _Examples, weights: Floats, bound: float | None, radius: float | None
+) -> Floats:
+    """Of many weightings of the same examples: [2, pairs, examples] -> [pairs]."""
+    first, second = (_weighted(model, both, w) for w in weights)
+    return _between(model, first, second, bound, radius)
+
+
+def _weighted(model: Model, both: _Examples, weights: Floats) -> Any:
+    """Moments or frequencies of weighted examples: [pairs, ...]."""
+    if model.kind == "density":
+        labels = np.eye(model.classes or 1)[np.asarray(both.y).astype(np.int64)]
+        return weights @ labels
+    n = len(both.y)
+    x = np.concatenate([np.asarray(both.x, np.float64).reshape(n, -1), np.ones((n, 1))], axis=1)
+    y = np.asarray(both.y, np.float64).reshape(n, -1)
+    return exact.Moments(
+        np.einsum("pn,ni,nj->pij", weights, x, x, optimize=True),
+        np.einsum("pn,ni,nj->pij", weights, x, y, optimize=True),
+        weights @ (y**2).sum(axis=1),
+    )
+
+
+def _client_moments(model: Model, data: ClientData, rows: list[npt.NDArray[Any]]) -> Any:
+    """Moments or frequencies of every client: [clients, ...]."""
+    y = data.columns["y"]
+    if model.kind == "density":
+        return np.stack([exact.label_frequencies(y[r], model.classes or 1) for r in rows])
+    x = data.columns["x"]
+    return _stacked([exact.Moments.of(x[r], y[r], intercept=True) for r in rows])
+
+
+def _stacked(several: list[Any]) -> Any:
+    return jax.tree.map(lambda *m: np.stack(m), *several)
+
+
+def _mix(moments: Any, sizes: npt.NDArray[Any]) -> Any:
+    """Those of a mixture by numbers of samples."""
+    if not sizes.sum():
+        raise DataError("a cluster has no seen clients, and so no mixture to compare with")
+    return jax.tree.map(lambda m: np.tensordot(sizes / sizes.sum(), m, 1), moments)
+
+
+def _between(
+    model: Model, first: Any, second: Any, bound: float | None, radius: float | None
+) -> Floats:
+    if model.kind == "density":
+        assert bound is not None
+        return exact.categorical(first, second, bound)
+    assert radius is not None
+    return exact.linear(first, second, radius)
+
+
+def _search(
+    model: Model, examples: _Examples, pairs: Pairs, bound: float | None, radius: float | None,
+    centre: Params | None, seed: int, starts: int, steps: int,
+) -> Floats:  # fmt: skip
+    assert bound is not None and radius is not None
+    if centre is None:
+        centre = jax.tree.map(jnp.zeros_like, model.init(jax.random.key(0)))
+    x = None if model.kind == "density" else examples.x
+    how = Ascent(radius, starts, steps)
+    return ascend(model, bound, centre, x, examples.y, pairs, how, jax.random.key(seed))
+
+
+def _clusters(data: ClientData, clusters: npt.ArrayLike | None) -> npt.NDArray[Any]:
+    if clusters is None:
+        return np.zeros(len(data), np.int64)
+    which = np.asarray(clusters)
+    if which.shape != (len(data),):
+        raise ConfigError(f"clusters: one for each of {len(data)} clients, got {which.shape}")
+    return which
+
+
+def _check_sizes(data: ClientData, rows: list[npt.NDArray[Any]]) -> None:
+    empty = [data.ids[k] for k, r in enumerate(rows) if not len(r)]
+    if empty:
+        raise DataError(
+            f"client {empty[0]!r} (and {len(empty) - 1} more) has no training examples; leave it "
+            "out by data.select"
+        )
+
+
+def _some(rows: npt.NDArray[Any], most: int, generator: np.random.Generator) -> npt.NDArray[Any]:
+    return rows if len(rows) <= most else generator.choice(rows, most, replace=False)
+
+
+def _padded(
+    rows: list[npt.NDArray[Any]],
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Rows of different lengths in one array, and weights that are 0 where it is filled up."""
+    most = max(len(r) for r in rows)
+    out, weights = np.zeros((len(rows), most), np.int32), np.zeros((len(rows), most), np.float32)
+    for n, r in enumerate(rows):
+        out[n, : len(r)], weights[n, : len(r)] = r, 1 / len(r)
+    return out, weights
