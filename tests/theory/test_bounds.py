@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sartor.errors import ConfigError
 from sartor.experiments.coverage import as_text, coverage
-from sartor.theory import bounds
+from sartor.theory import Bound, bounds
 from sartor.theory.choices import best_lambda, best_q
 
 BOTH = ("paper", "derived")
@@ -94,6 +94,43 @@ def test_derived_constants_by_hand():
     found = bounds.global_(m=m, d=d, delta=delta, disc=0.2)
     assert found == pytest.approx(complexity + confidence + 0.4)
     assert bounds.local(m=m, rademacher=0.1, delta=delta) == pytest.approx(0.2 + confidence)
+
+
+def test_more_derived_constants_by_hand():
+    m, d, delta, log, sqrt = 1000, 10, 0.05, math.log, math.sqrt
+    assert bounds.agnostic(
+        m=m, d=d, delta=delta, disc=0.1, skewness=2, cover=7, epsilon=0.01
+    ) == pytest.approx(
+        sqrt(2) * (sqrt(2 * d * log(math.e * m / d) / m) + sqrt(2 * log(14 / delta) / m)) + 0.11
+    )
+    worth = sqrt(0.3**2 / 50 + 0.7**2 / 950)
+    assert bounds.blitzer(
+        lambda_=0.3, m_k=50, m_C=950, d=d, delta=delta, disc=0.2, bound=2
+    ) == pytest.approx(
+        2 * worth * (sqrt(2 * d * log(math.e * m / d)) + sqrt(2 * log(2 / delta))) + 1.4 * 0.2
+    )
+    choices = 20 * log(2) + d * log(math.e * m / d) + 20 * 2 * log(math.e * m / 40)
+    assert bounds.interpolation(m=m, p=20, d_c=d, d_l=2, delta=delta, lipschitz=3) == pytest.approx(
+        3 * sqrt(2 * choices / m) + sqrt(2 * log(2 / delta) / m)
+    )
+    assert bounds.interpolation(
+        m=m, p=20, rademacher=0.1, delta=delta, lipschitz=3
+    ) == pytest.approx(6 * (0.1 + sqrt(20 * log(2) / (2 * m))) + sqrt(2 * log(2 / delta) / m))
+    assert bounds.cluster(m=m, p=20, q=3, d=d, delta=delta) == pytest.approx(
+        sqrt((20 * log(3) + log(2 / delta)) / (2 * m)) + sqrt(6 * d * log(math.e * m / d) / m)
+    )
+
+
+def test_the_papers_interpolation_bound_fails_with_many_clients_of_one_sample():
+    """Who chooses λ for one sample each follows the noise; H_c = {0}, H_l = {1}, and labels 0.4."""
+    p, draw = 10_000, np.random.default_rng(0)
+    y = draw.random((50, p)) < 0.4
+    paid = np.where(y, 0.6, 0.4).mean(axis=1)  # λ = 1 where the only label is 1
+    excess = paid - 0.4
+    paper, derived = (
+        bounds.interpolation(m=p, p=p, rademacher=0.0, delta=0.05, constants=c) for c in BOTH
+    )
+    assert (excess > paper).all() and (excess <= derived).all()
 
 
 def test_the_papers_constants_by_hand():
@@ -227,6 +264,15 @@ def test_what_is_wrong_is_named(name, wrong, words):
 
 
 def test_more_that_is_wrong():
+    told = {"m": 10, "d": 1, "delta": 0.1, "disc": 0.1, "epsilon": 0.0}
+    for wrong in ({"skewness": 0.5, "cover": 2}, {"skewness": 1, "cover": 0.5}):
+        with pytest.raises(ConfigError, match="both are at least 1"):
+            bounds.agnostic(**told, **wrong)
+    with pytest.raises(ConfigError, match="epsilon=-1"):
+        bounds.agnostic(**{**told, "epsilon": -1}, skewness=1, cover=1)
+    with pytest.raises(ConfigError, match="rademacher=-1: a complexity is at least 0"):
+        bounds.local(m=10, rademacher=-1, delta=0.1)
+    assert bounds.dapper_r(mu=1, G=1e-6, R=1) == 1
     with pytest.raises(
         ConfigError, match=r"disc=1\.5: a discrepancy is from 0 to the largest loss"
     ):
@@ -264,4 +310,6 @@ def test_vacuous_bounds_are_numbers_and_marked(name, constants):
 def test_a_bound_is_a_number_with_terms():
     found = bounds.global_(m=1000, d=5, delta=0.05, disc=0.1)
     assert found == pytest.approx(sum(found.terms.values())) and found + 1 > 1
-    assert copy.copy(found) == float(found)
+    again = copy.deepcopy(found)
+    assert again == found and again.terms == found.terms and repr(again) == repr(found)
+    assert repr(Bound(0.3)) == "Bound(0.3000)"

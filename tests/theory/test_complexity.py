@@ -72,13 +72,25 @@ def test_massarts_bound_for_thresholds():
 
 
 def test_dimensions():
-    assert pseudo_dimension(linear(features=7)) == 8
+    squared = pseudo_dimension(linear(features=7))
+    assert squared == pytest.approx(complexity.SQUARED * 8) and squared.how == "at most"
     assert pseudo_dimension(logistic(features=7, classes=2)) == 8
     assert pseudo_dimension(categorical(symbols=50)) == 49
-    assert {pseudo_dimension(m).how for m in (linear(7), logistic(7, 2))} == {"known"}
+    assert {pseudo_dimension(m).how for m in (categorical(9), logistic(7, 2))} == {"known"}
     for model, count in ((logistic(7, 3), 24), (mlp(3, (4,), classes=2), 26), (linear(3, 2), 8)):
         found = pseudo_dimension(model)
         assert (found, found.how) == (count, "parameters") and "parameters" in repr(found)
+
+
+def test_squared_errors_shatter_more_than_linear_functions():
+    """One feature and an intercept: four samples, but no more than 4.67 · 2."""
+    x, y, level = np.array([0.0, 1, 2, 3]), np.array([0.0, 4, -3, 1]), 4.0
+    w = np.random.default_rng(0).normal(size=(400_000, 2)) * 6
+    above = (w[:, :1] + w[:, 1:] * x - y) ** 2 > level
+    found = len(np.unique(above @ (1 << np.arange(4))))
+    assert found > 2**3 and complexity.SQUARED * 2 >= 4  # told apart: more than by a line
+    c = complexity.SQUARED
+    assert 2**c >= 2 * math.e * c * (1 - 1e-2) and 2 ** (c - 0.1) < 2 * math.e * (c - 0.1)
 
 
 def test_bad_input():

@@ -149,19 +149,83 @@ def test_a_ball_around_a_model(clients):
 
 
 def test_losses_without_a_bound_are_refused(clients):
-    data, model = clients["linear"], logistic(features=3, classes=2)
+    data, model = (np.ones((4, 3)), np.array([0, 1, 1, 0])), logistic(features=3, classes=2)
     with pytest.raises(ConfigError, match=r"no largest value.*bound=B"):
         discrepancy(model, data, data)
     with pytest.raises(ConfigError, match="radius: give the radius"):
         discrepancy(model, data, data, bound=3.0)
     with pytest.raises(ConfigError, match=r"with 2 classes a guess already loses 0\.693"):
         discrepancy(model, data, data, bound=0.5, radius=1.0)
-    with pytest.raises(ConfigError, match="closed form for linear and categorical models only"):
+    with pytest.raises(ConfigError, match="closed form for linear models with radius= alone and"):
         discrepancy(model, data, data, bound=3.0, method="exact")
     with pytest.raises(ConfigError, match="method='guess'"):
         discrepancy(model, data, data, bound=3.0, method="guess")
-    with pytest.raises(ConfigError, match="must be positive"):
-        discrepancy(model, data, data, bound=3.0, radius=-1.0)
+    for wrong in ({"radius": -1.0}, {"radius": np.nan}, {"bound": -3.0}):
+        with pytest.raises(ConfigError, match="it must be positive"):
+            discrepancy(model, data, data, **{"bound": 3.0, "radius": 1.0, **wrong})
+
+
+def test_what_is_given_counts():
+    """A bound cuts a squared error off, a centre moves the ball: both leave the closed form."""
+    draw, model = np.random.default_rng(0), linear(features=3)
+    a, b = numbers(draw, 20), numbers(draw, 20)
+    assert (
+        discrepancy(model, a, b, radius=5.0) > 1 > discrepancy(model, a, b, radius=5.0, bound=1.0)
+    )
+    centre = model.init(jax.random.key(0))
+    for more in ({"bound": 1.0}, {"centre": centre}):
+        with pytest.raises(ConfigError, match="method='exact'"):
+            discrepancy(model, a, b, radius=5.0, method="exact", **more)
+
+
+def test_images_of_bytes_are_seen_as_the_model_sees_them():
+    draw, model = np.random.default_rng(0), linear(features=(4, 4))
+    a, b = ((draw.integers(0, 256, (9, 4, 4), np.uint8), draw.normal(size=9)) for _ in range(2))
+    true = discrepancy(model, a, b, radius=1.0)
+    floats = [(x.astype(np.float64) / 255, y) for x, y in (a, b)]
+    assert true == pytest.approx(float(discrepancy(model, *floats, radius=1.0)), rel=1e-5)
+    found = discrepancy(model, a, b, radius=1.0, bound=1e5, method="ascent")
+    assert 0.95 * true <= found <= true * (1 + 1e-4)
+    data = sartor.data.from_dict({n: {"x": x, "y": y} for n, (x, y) in {"a": a, "b": b}.items()})
+    assert discrepancy_matrix(model, data, radius=1.0)[0, 1] == pytest.approx(float(true))
+
+
+def test_labels_and_inputs_that_do_not_fit():
+    model, good = categorical(symbols=3), {"y": np.array([0, 1, 2])}
+    for wrong in ([-1, 0], [0, 3], [0.5, 1.0], [np.nan, 1.0]):
+        with pytest.raises(DataError, match="labels are whole numbers from 0 to 2"):
+            discrepancy(model, {"y": np.array(wrong)}, good, bound=4.0)
+    model, x = linear(features=2), np.ones((3, 2))
+    with pytest.raises(DataError, match=r"shape \(3,\), where the model has \(2,\)"):
+        discrepancy(model, (np.ones((3, 3)), x[:, 0]), (x, x[:, 0]), radius=1.0)
+    for bad in ((np.full((3, 2), np.nan), x[:, 0]), (x, np.full(3, np.inf))):
+        with pytest.raises(DataError, match="not finite"):
+            discrepancy(model, bad, (x, x[:, 0]), radius=1.0)
+    with pytest.raises(DataError, match="losses are not finite"):
+        discrepancy(model, (1e30 * x, x[:, 0]), (x, x[:, 0]), radius=1e9, bound=1e38)
+    column = discrepancy(model, (x, np.arange(3.0)[:, None]), (x, x[:, 0]), radius=1.0)
+    assert column == discrepancy(model, (x, np.arange(3.0)), (x, x[:, 0]), radius=1.0)
+
+
+@pytest.mark.parametrize("method", [None, "ascent"])
+def test_a_cluster_of_unseen_clients_has_no_mixture(clients, method):
+    data = clients["categorical"].split(unseen=0.4, seed=0)
+    more = {"radius": 9.0} if method else {}
+    with pytest.raises(DataError, match="cluster 1 has no seen clients"):
+        discrepancies(
+            categorical(symbols=5), data, clusters=(~data.seen).astype(int), bound=4.0,
+            method=method, **more,
+        )  # fmt: skip
+
+
+def test_one_compilation_for_all_clusters(clients):
+    from sartor.theory import ascent
+
+    model, _, told, more = CASES["categorical"]
+    data, how = clients["categorical"], {**told, **more, "method": "ascent", "steps": 7}
+    discrepancies(model, data, clusters=[0, 0, 1, 1, 2], **how)
+    program = ascent._program(model, told["bound"], ascent.Ascent(more["radius"], 4, 7))
+    assert program._cache_size() == 1
 
 
 def test_empty_and_missing_examples(clients):

@@ -210,6 +210,23 @@ def test_many_pairs_at_once(raw):
             assert matrix[i, j] == pytest.approx(float(disc(raw[i], raw[j])), abs=1e-12)
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-300, 3.3e-16, 1e-9])
+def test_almost_hard_cases_do_not_overshoot(size):
+    assert float(exact.maximum_in_ball(np.eye(1), np.array([size]), 1.0)) == pytest.approx(
+        1 + 2 * size
+    )
+    far = np.diag([1e8, 1e8 - 1])
+    found = float(exact.maximum_in_ball(far, np.array([size, 0.0]), 1.0))
+    assert found == pytest.approx(1e8 + 2 * size)
+
+
+@pytest.mark.parametrize("bound", [20.0, 140.0, 200.0, 800.0])
+def test_densities_with_hardly_a_bound(bound):
+    """c is ±0.8: one symbol has nearly all, the other e^−bound."""
+    found = float(exact.categorical([0.9, 0.1], [0.1, 0.9], bound))
+    assert found == pytest.approx(0.8 * bound, rel=1e-6)
+
+
 def test_bad_input():
     with pytest.raises(ConfigError, match=r"bound=1\.0: with 4 symbols .* already 1\.386"):
         exact.categorical(np.ones(4), np.ones(4), 1.0)

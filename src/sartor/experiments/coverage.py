@@ -79,6 +79,7 @@ class Draws:
     Attributes:
         true: [clients, hypotheses].
         empirical: [draws, clients, hypotheses].
+        seed: of the draws.
     """
 
     def __init__(self, draws: int, seed: int) -> None:
@@ -88,6 +89,7 @@ class Draws:
         cells = np.stack([label == 0, label == 1], axis=-1) * (1 - 2 * NOISE) + NOISE
         cells = (cells / VALUES).reshape(len(THRESHOLDS), -1)
         self.true: Floats = cells @ wrong
+        self.seed = seed
         generator = np.random.default_rng(seed)
         counts = [
             generator.multinomial(m, of, draws) / m for m, of in zip(SIZES, cells, strict=True)
@@ -154,20 +156,24 @@ def _agnostic(drawn: Draws, constants: bounds.Constants, delta: float) -> Covera
     mixtures = [*np.eye(len(SIZES)), SIZES / SIZES.sum()]
     losses = np.stack([drawn.mixed(weights)[1] for weights in mixtures])
     true = np.stack([drawn.mixed(weights)[0] for weights in mixtures])
-    best = int(drawn.true[0].argmin())
-    worst = true[:, best].argmax()
-    left = _excess(drawn.true[0], losses.max(axis=0).argmin(axis=1))
-    right = bounds.agnostic(
-        m=SIZES.sum(), d=1, delta=delta, cover=len(mixtures), constants=constants,
-        skewness=max(bounds.skewness(w.tolist(), SIZES.tolist()) for w in mixtures),
-        disc=float(np.abs(drawn.true[0] - true[worst]).max()),
-    )  # fmt: skip
-    return _covered("agnostic", left, right, delta)
+    chosen = losses.max(axis=0).argmin(axis=1)
+    # The mixture that is worst for the trained model, or for the client's best one.
+    judged = chosen if constants == "paper" else np.full(len(chosen), drawn.true[0].argmin())
+    disc = np.abs(drawn.true[0] - true).max(axis=1)[true[:, judged].argmax(axis=0)]
+    skewness = max(bounds.skewness(w.tolist(), SIZES.tolist()) for w in mixtures)
+    right = [
+        bounds.agnostic(
+            m=SIZES.sum(), d=1, delta=delta, cover=len(mixtures), epsilon=0, skewness=skewness,
+            disc=float(d), constants=constants,
+        )
+        for d in disc
+    ]  # fmt: skip
+    return _covered("agnostic", _excess(drawn.true[0], chosen), right, delta)
 
 
 def _clusterings(drawn: Draws, q: int) -> tuple[list[tuple[int, ...]], Floats, Floats]:
     """All choices of q hypotheses, and their clustered losses, true and empirical."""
-    choices = list(itertools.combinations(range(VALUES + 1), q))
+    choices = list(itertools.combinations_with_replacement(range(VALUES + 1), q))
     weights = SIZES / SIZES.sum()
     true = np.stack([weights @ drawn.true[:, c].min(axis=1) for c in choices])
     empirical = np.stack([drawn.empirical[:, :, c].min(axis=2) @ weights for c in choices], axis=1)
@@ -230,19 +236,22 @@ def _for_client(drawn: Draws, constants: bounds.Constants, delta: float) -> Cove
 
 
 def _interpolation(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
-    """With |y − h(x)|, linear in h, so that the best λ is 0 or 1 and losses mix as models do."""
-    weights = SIZES / SIZES.sum()
+    """Thresholds as central models and the constants 0 and 1 as local ones.
 
-    def best(losses: Floats) -> Floats:  # of each h_c, clients with the better of h_c and their own
-        return np.minimum(losses, losses.min(axis=-1, keepdims=True))
+    With |y − h(x)|, linear in h, the best λ is 0 or 1: clients take h_c, or a constant.
+    """
+    weights = SIZES / SIZES.sum()
+    constant = np.array([0, VALUES])  # a threshold before all values, and one behind them
+
+    def best(losses: Floats) -> Floats:  # of each h_c
+        return np.minimum(losses, losses[..., constant].min(axis=-1, keepdims=True))
 
     optimum = float(np.min(weights @ best(drawn.true)))
-    empirical = np.einsum("k,nkh->nh", weights, best(drawn.empirical))
-    central = empirical.argmin(axis=1)
-    rows = np.arange(len(central))[:, None], np.arange(len(SIZES)), central[:, None]
-    own = drawn.empirical.argmin(axis=2)  # [draws, clients]
-    joined = drawn.empirical[rows] <= drawn.empirical.min(axis=2)
-    paid = np.where(joined, drawn.true[rows[1], rows[2]], drawn.true[rows[1], own])
+    central = np.einsum("k,nkh->nh", weights, best(drawn.empirical)).argmin(axis=1)[:, None]
+    clients, row = np.arange(len(SIZES)), np.arange(len(central))[:, None]
+    own = constant[drawn.empirical[..., constant].argmin(axis=2)]  # [draws, clients]
+    joins = drawn.empirical[row, clients, central] <= drawn.empirical[row, clients, own]
+    paid = np.where(joins, drawn.true[clients, central], drawn.true[clients, own])
     right = bounds.interpolation(
         m=SIZES.sum(), p=len(SIZES), d_c=1, d_l=1, delta=delta, constants=constants
     )  # fmt: skip
@@ -251,11 +260,11 @@ def _interpolation(drawn: Draws, constants: bounds.Constants, delta: float) -> C
 
 def _dapper(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
     """With ½(h − y)² on labels alone: 1-strongly convex, gradients up to 1, h between 0 and 1."""
-    generator, m_k, lambda_ = np.random.default_rng(len(drawn.empirical)), 20, 0.3
+    generator, m_k, lambda_ = np.random.default_rng(drawn.seed), 20, 0.3
     steps = m_k * bounds.dapper_r(mu=1, G=1, R=1, constants=constants)
     rate = bounds.dapper_step_size(lambda_=lambda_, steps=steps, mu=1, G=1, R=1)
     runs = len(drawn.empirical)
-    own, others = (generator.binomial(m, 0.7, runs) / m for m in (m_k, 50 * m_k))
+    own, others = generator.binomial(m_k, 0.3, runs) / m_k, np.full(runs, 0.7)
     h = others.copy()  # the central model, best for everybody's samples
     mean = np.zeros(runs)
     for _ in range(steps):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from jax.flatten_util import ravel_pytree
 
 from sartor.caching import made_once
-from sartor.errors import ConfigError
+from sartor.errors import ConfigError, DataError
 from sartor.models import Model, Params
 
 Loss = Callable[[Params, Any, jax.Array], jax.Array]
@@ -31,13 +31,15 @@ class Ascent(NamedTuple):
         starts: for each sign: the ball's centre, and others at random.
         steps: from each start; they are normalised, and shorten from a fifth of the radius to a
             thousandth.
-        lanes: pairs that are searched side by side.
+        lanes: searches that run side by side.
+        batch: examples whose losses are computed at once: what a search has in memory.
     """
 
     radius: float
     starts: int = 4
     steps: int = 200
-    lanes: int = 64
+    lanes: int = 32
+    batch: int = 128
 
 
 class Pairs(NamedTuple):
@@ -46,7 +48,7 @@ class Pairs(NamedTuple):
     Attributes:
         first: rows of D1: [pairs, n].
         first_weights: their weights, which add up to 1; 0 fills up.
-        second: rows of D2: [pairs, m], or [m] if all pairs have the same.
+        second: rows of D2: [pairs, m].
         second_weights: their weights.
     """
 
@@ -78,11 +80,14 @@ def ascend(
         how: the search.
         key: of the random starts; the same for all pairs.
     """
-    if how.radius <= 0 or how.starts < 1 or how.steps < 1:
-        raise ConfigError(f"radius, starts and steps must be positive (got {how})")
+    if not (how.radius > 0 and bound > 0) or how.starts < 1 or how.steps < 1:
+        raise ConfigError(f"bound, radius, starts and steps must be positive (got {bound}, {how})")
     run = _program(model, bound, how)
     inputs = None if x is None else jnp.asarray(x)
-    return np.asarray(run(centre, inputs, jnp.asarray(y), pairs, key), np.float64)
+    found = np.asarray(run(centre, inputs, jnp.asarray(y), pairs, key), np.float64)
+    if not np.isfinite(found).all():
+        raise DataError("losses are not finite; scale the inputs, or give a smaller radius")
+    return found
 
 
 @made_once(maxsize=16)
@@ -93,44 +98,55 @@ def _program(model: Model, bound: float, how: Ascent) -> Any:
 
     def run(centre: Params, x: Any, y: jax.Array, pairs: Pairs, key: jax.Array) -> jax.Array:
         middle, unravel = ravel_pytree(centre)
-        shared = pairs.second.ndim == 1
 
-        def mean(params: jax.Array, rows: Any, weights: Any) -> jax.Array:
+        @jax.checkpoint  # a batch's activations are made again for its gradient
+        def of_batch(params: jax.Array, rows: jax.Array, weights: jax.Array) -> jax.Array:
             inputs = None if x is None else x[rows]
             return jnp.vdot(weights, loss(unravel(params), inputs, y[rows]))
 
-        def best(pair: Any) -> jax.Array:
-            first, first_weights, *rest = pair
-            second, second_weights = (pairs.second, pairs.second_weights) if shared else rest
+        def mean(params: jax.Array, rows: Any, weights: Any) -> jax.Array:
+            def add(total: jax.Array, batch: Any) -> Any:
+                return total + of_batch(params, *batch), None
 
-            def gap(params: jax.Array, sign: jax.Array) -> jax.Array:
+            return jax.lax.scan(add, jnp.zeros(()), _batches(rows, weights, how.batch))[0]
+
+        def climb(search: Any) -> jax.Array:
+            (first, first_weights, second, second_weights), start, sign = search
+
+            def gap(params: jax.Array) -> jax.Array:
                 one = mean(params, first, first_weights)
                 return sign * (one - mean(params, second, second_weights))
 
             def step(carry: Any, length: jax.Array) -> Any:
-                params, sign, most = carry
-                value, gradient = jax.value_and_grad(gap)(params, sign)
+                params, most = carry
+                value, gradient = jax.value_and_grad(gap)(params)
                 norm = jnp.linalg.norm(gradient)
                 moved = params + length * gradient / jnp.where(norm > 0, norm, 1.0)
                 away = moved - middle
                 far = jnp.maximum(jnp.linalg.norm(away) / how.radius, 1.0)
-                return (middle + away / far, sign, jnp.fmax(most, value)), None
+                return (middle + away / far, jnp.maximum(most, value)), None
 
-            def climb(start: jax.Array, sign: jax.Array) -> jax.Array:
-                begin = start, sign, jnp.zeros(())
-                (end, _, most), _ = jax.lax.scan(step, begin, lengths)
-                return jnp.fmax(most, gap(end, sign))
+            (end, most), _ = jax.lax.scan(step, (start, jnp.zeros(())), lengths)
+            return jnp.maximum(most, gap(end))
 
-            begins = _starts(middle, how, key)
-            return jax.vmap(lambda s: jax.vmap(lambda b: climb(b, s))(begins))(_SIGNS).max()
+        begins, count = _starts(middle, how, key), len(pairs.first)
 
-        each = tuple(pairs[:2] if shared else pairs)
-        return jax.lax.map(best, each, batch_size=how.lanes)
+        def search(n: jax.Array) -> jax.Array:
+            pair, begin = n // (2 * how.starts), n % (2 * how.starts)
+            rows = tuple(column[pair] for column in map(jnp.asarray, pairs))
+            return climb((rows, begins[begin // 2], 1.0 - 2.0 * (begin % 2)))
+
+        found = jax.lax.map(search, jnp.arange(2 * how.starts * count), batch_size=how.lanes)
+        return found.reshape(count, -1).max(axis=1)
 
     return jax.jit(run)
 
 
-_SIGNS = np.array([1.0, -1.0], np.float32)
+def _batches(rows: Any, weights: Any, size: int) -> tuple[jax.Array, jax.Array]:
+    """Rows and weights in batches, filled up with weight 0."""
+    count = -(-len(rows) // size)
+    fill = (0, count * size - len(rows))
+    return tuple(jnp.pad(a, fill).reshape(count, size) for a in (rows, weights))  # type: ignore[return-value]
 
 
 def _starts(middle: jax.Array, how: Ascent, key: jax.Array) -> jax.Array:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Self
+from types import MappingProxyType
+from typing import Any, Self
 
 from sartor.errors import ConfigError
 
@@ -22,10 +23,10 @@ class Bound(float):
     (True, 0.5, False)
     """
 
-    terms: Mapping[str, float]
-    vacuous: bool
-    _largest: float
-    _few: bool
+    terms: Mapping[str, float] = MappingProxyType({})
+    vacuous: bool = False
+    _largest: float = math.inf
+    _few: bool = False
 
     @classmethod
     def of(cls, largest: float, *, few: bool = False, **terms: float) -> Self:
@@ -41,12 +42,17 @@ class Bound(float):
 
     def __repr__(self) -> str:
         parts = " + ".join(f"{name} {value:.4f}" for name, value in self.terms.items())
-        return f"Bound({float(self):.4f}, {parts}{', vacuous' if self.vacuous else ''})"
+        told = [f"{float(self):.4f}", *[parts] * bool(parts), *["vacuous"] * self.vacuous]
+        return f"Bound({', '.join(told)})"
 
     __str__ = __repr__
 
-    def __reduce__(self) -> tuple[type[float], tuple[float]]:
-        return float, (float(self),)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (type(self), self._largest, self._few, dict(self.terms))
+
+
+def _made(cls: type[Bound], largest: float, few: bool, terms: dict[str, float]) -> Bound:
+    return cls.of(largest, few=few, **terms)
 
 
 def check_delta(delta: float) -> None:

@@ -1,16 +1,19 @@
 """Every bound of the paper as a number, with the paper's constants or with derived ones.
 
-``constants="paper"`` is the formula as printed, every O(·) with the constant 1. Some of them have
-slips, and an O(·) promises nothing at a given size; ``constants="derived"`` is what a proof with
-all its constants gives, and each function says where the two differ. The proofs rest on three
-facts about losses between 0 and B, for m independent samples, whatever distributions they are from:
+``constants="paper"`` is the formula as printed, every O(·) with the constant 1 (Blitzer's with 2c,
+where c = 1). Some of them have slips, and an O(·) promises nothing at a given size;
+``constants="derived"`` is what a proof with all its constants gives, and each function says where
+the two differ. The proofs rest on three facts about losses between 0 and B, for m independent
+samples, whatever distributions they are from:
 
 - McDiarmid: a largest deviation exceeds its mean by B·√(log(1/δ) / 2m) with probability δ at most;
 - symmetrization: that mean is at most twice the Rademacher complexity of the losses;
 - Massart and Sauer: with pseudo-dimension d, twice that is at most B·√(2·d·log(em/d) / m).
 
 A bound is about losses of at most ``bound`` (B); a log-loss has to be clipped, or bounded by the
-probabilities that a model can give.
+probabilities that a model can give. d is the pseudo-dimension of the losses, ℜ their expected
+complexity, and disc that of the true distributions: with estimates from the same samples, which is
+all one has, a bound is an estimate, too.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ def local(
     _check(constants, delta, bound, m=m)
     if constants == "paper":
         if rademacher is not None:
-            return Bound.of(bound, complexity=rademacher)
+            return Bound.of(bound, complexity=_known(rademacher))
         size = math.sqrt((_given(d) + math.log(1 / delta)) / m)
         return Bound.of(bound, few=_few(d, m), complexity=bound * size)
     return Bound.of(
@@ -127,9 +130,9 @@ def agnostic(
     d: float,
     delta: float,
     disc: float,
-    skewness: float = 1.0,
-    cover: int = 1,
-    epsilon: float = 0.0,
+    skewness: float,
+    cover: int,
+    epsilon: float,
     constants: Constants = "derived",
     bound: float = 1.0,
 ) -> Bound:
@@ -139,7 +142,8 @@ def agnostic(
 
     Derived: B·√s·(√(2·d·log(em/d) / m) + √(2·log(2·|Λ_ε|/δ) / m)) + ε·B + disc. The paper's λ* is
     the mixture that is worst for the trained model h, which needs a saddle point (convex losses);
-    in general it is the one that is worst for h_D1, and the largest of disc(D1, D_λ) is enough.
+    in general it is the one that is worst for h_D1, and the largest of disc(D1, D_λ) is enough. The
+    client alone must be one of the mixtures, or within ε of one: without it this is not its bound.
 
     Args:
         m: all clients' samples.
@@ -153,8 +157,11 @@ def agnostic(
         bound: B, the largest loss.
     """
     _check(constants, delta, bound, m=m, cover=cover, skewness=skewness)
-    if epsilon < 0:
+    if not epsilon >= 0:
         raise ConfigError(f"epsilon={epsilon}: it must be at least 0")
+    if skewness < 1 - 1e-9 or cover < 1:
+        raise ConfigError(f"skewness={skewness}, cover={cover}: both are at least 1")
+    d = _given(d)
     distance = {"cover": bound * epsilon, "discrepancy": _discrepancy(disc, bound)}
     few = _few(d, m)
     if constants == "paper":
@@ -210,7 +217,7 @@ def cluster(
     if constants == "paper":
         confidence = 2 * math.sqrt(p * math.log(2 * q / delta) / m)
         if rademacher is not None:
-            complexity = rademacher
+            complexity = _known(rademacher)
         elif disc is None:
             complexity = bound * math.sqrt(_log_growth(m, _given(d)) * q / m)
         else:
@@ -220,7 +227,7 @@ def cluster(
         return found if disc is None else found.plus(discrepancy=_discrepancy(disc, bound))
     confidence = bound * math.sqrt((p * math.log(q) + math.log(2 / delta)) / (2 * m))
     if rademacher is not None:
-        complexity = 2 * rademacher
+        complexity = 2 * _known(rademacher)
     else:
         complexity = bound * math.sqrt(2 * q * _log_growth(m, _given(d)) / m)
     if disc is None:
@@ -341,7 +348,7 @@ def dapper_r(*, mu: float, G: float, R: float, constants: Constants = "derived")
     _check_constants(constants)
     check_positive(mu=mu, G=G, R=R)
     factor = 2 if constants == "paper" else 1
-    return math.ceil((G * factor * (2 * G / mu + R)) ** 2 - 1e-9)
+    return max(1, math.ceil((G * factor * (2 * G / mu + R)) ** 2 - 1e-9))
 
 
 def dapper_step_size(*, lambda_: float, steps: float, mu: float, G: float, R: float) -> float:
@@ -376,7 +383,8 @@ def interpolation(
     Derived: L·√(2·(p·log 2 + d_c·log(em/d_c) + p·d_l·log(em/(p·d_l))) / m) + B·√(2·log(2/δ) / m),
     for predictions between 0 and 1. Each client chooses its λ, and with it whose model follows the
     signs: that is where p·log 2 comes from. The paper takes the complexity of (1−λ_k)·h_c to be
-    that of h_c, as if all clients had one λ.
+    that of h_c, as if λ_k were known beforehand; with many clients and few samples of each its
+    theorem does not hold.
 
     Args:
         m: all clients' samples.
@@ -384,8 +392,8 @@ def interpolation(
         delta: δ.
         d_c: the pseudo-dimension of H_c.
         d_l: the pseudo-dimension of H_l.
-        rademacher: the sum of complexities in brackets, if it is known; instead of dimensions, and
-            for one λ that is the same for all where constants are derived.
+        rademacher: the sum of complexities in brackets, if it is known; instead of dimensions.
+            Derived, clients' choices of λ add √(p·log 2 / 2m) to it.
         lipschitz: L, how fast the loss changes with the prediction.
         constants: ``"paper"`` or ``"derived"``.
         bound: B, the largest loss.
@@ -393,7 +401,8 @@ def interpolation(
     _check(constants, delta, bound, m=m, p=p, lipschitz=lipschitz)
     few = _few(d_c, m) or (d_l is not None and d_l > m / p)
     if rademacher is not None:
-        complexity = 2 * lipschitz * rademacher
+        choices = 0.0 if constants == "paper" else math.sqrt(p * math.log(2) / (2 * m))
+        complexity = 2 * lipschitz * (_known(rademacher) + choices)
     elif constants == "paper":
         d_c, d_l = _given(d_c, "d_c"), _given(d_l, "d_l")
         both = math.sqrt(_log_growth(m, d_c) / m) + math.sqrt(p * _log_growth(m, d_l) / m)
@@ -412,7 +421,7 @@ def interpolation(
 def _complexity(m: float, d: float | None, rademacher: float | None, bound: float) -> float:
     """2·ℜ of the losses."""
     if rademacher is not None:
-        return 2 * rademacher
+        return 2 * _known(rademacher)
     return bound * math.sqrt(2 * _log_growth(m, _given(d)) / m)
 
 
@@ -426,6 +435,12 @@ def _given(d: float | None, name: str = "d") -> float:
         raise ConfigError(f"{name}: give the pseudo-dimension, or rademacher=")
     check_positive(**{name: d})
     return d
+
+
+def _known(rademacher: float) -> float:
+    if not rademacher >= 0:
+        raise ConfigError(f"rademacher={rademacher}: a complexity is at least 0")
+    return rademacher
 
 
 def _few(d: float | None, m: float) -> bool:

@@ -95,6 +95,9 @@ def best_q(
 ) -> BestQ:
     """The number of clusters with the least combined bound.
 
+    Several numbers are compared: for all bounds to hold together, give δ divided by how many. And
+    clusters that were found in the same samples look closer to their clients than they are.
+
     Args:
         m: all clients' samples.
         p: clients.

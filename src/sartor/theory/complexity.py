@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any, Literal
@@ -31,7 +30,7 @@ class Rademacher(float):
         error: the standard error of the mean over draws of signs; 0 if all signs were gone through.
     """
 
-    error: float
+    error: float = 0.0
 
     @classmethod
     def of(cls, largest: Floats, exact: bool) -> Rademacher:
@@ -83,29 +82,38 @@ def rademacher(
         best = lambda sums: sums.max(axis=0)  # noqa: E731
     else:
         best = lambda sums: (radius or 0.0) * np.linalg.norm(sums, axis=0)  # noqa: E731
-    if m <= ALL_SIGNS:
-        signs = np.array(list(itertools.product((-1.0, 1.0), repeat=m))).T
-        return Rademacher.of(best(table @ signs) / m, exact=True)
+    exact = m <= ALL_SIGNS
     generator, found = np.random.default_rng(seed), []
-    at_once = max(1, BLOCK // max(table.shape))
-    for start in range(0, draws, at_once):
-        signs = generator.choice((-1.0, 1.0), (m, min(at_once, draws - start)))
+    total, at_once = 2**m if exact else draws, max(1, BLOCK // max(table.shape))
+    for start in range(0, total, at_once):
+        count = min(at_once, total - start)
+        if exact:  # the bits of all numbers
+            bits = (start + np.arange(count)) >> np.arange(m)[:, None] & 1
+            signs = 2.0 * bits - 1
+        else:
+            signs = generator.choice((-1.0, 1.0), (m, count))
         found.append(best(table @ signs) / m)
-    return Rademacher.of(np.concatenate(found), exact=False)
+    return Rademacher.of(np.concatenate(found), exact)
+
+
+How = Literal["known", "at most", "parameters"]
+
+SQUARED = 4.67
+"""The c with 2^c = 2ec: more than c·d samples cannot be told apart in all ways."""
 
 
 class Dimension(float):
     """A pseudo-dimension, and how it is known.
 
     Attributes:
-        how: ``"known"``; or ``"parameters"``, a count of parameters that stands for it: networks
-            have no less than about as many, and often more.
+        how: ``"known"``; ``"at most"``; or ``"parameters"``, a count of parameters that stands for
+            it: networks have no less than about as many, and often more.
     """
 
-    how: Literal["known", "parameters"]
+    how: How = "parameters"
 
     @classmethod
-    def of(cls, value: float, how: Literal["known", "parameters"]) -> Dimension:
+    def of(cls, value: float, how: How) -> Dimension:
         """A value."""
         self = cls(value)
         self.how = how
@@ -116,15 +124,17 @@ class Dimension(float):
 
 
 def pseudo_dimension(model: Model) -> Dimension:
-    """The pseudo-dimension d of a model.
+    """The pseudo-dimension d of a model's losses, which is what bounds ask for.
 
-    Linear functions of n features with an intercept have n + 1, and so have two classes told apart
-    by them; densities over K symbols have K − 1 at most. For others the number of parameters
-    stands for it, and ``how`` says so.
+    That of two classes told apart by a linear function of n features is n + 1, as of the function
+    itself, and that of densities over K symbols is K − 1. A squared error of a linear function is
+    above a threshold on either side of it, so m samples are told apart in (2em/(n+1))^(n+1) ways at
+    most, and no more than 4.67·(n + 1) in all. For others the number of parameters stands for
+    it, and ``how`` says so.
 
     >>> from sartor.models import categorical, cnn, linear
     >>> pseudo_dimension(linear(features=3)), pseudo_dimension(categorical(symbols=50))
-    (Dimension(4, known), Dimension(49, known))
+    (Dimension(18.68, at most), Dimension(49, known))
     >>> pseudo_dimension(cnn())
     Dimension(1.20659e+06, parameters)
     """
@@ -132,7 +142,7 @@ def pseudo_dimension(model: Model) -> Dimension:
     count, spec = count_parameters(shapes), model.spec or {}
     match spec.get("name"):
         case "linear" if spec["outputs"] == 1:
-            return Dimension.of(count, "known")
+            return Dimension.of(SQUARED * count, "at most")
         case "logistic" if spec["classes"] == 2:
             return Dimension.of(count / 2, "known")
         case "categorical" if spec["symbols"] > 1:

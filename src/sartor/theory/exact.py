@@ -144,23 +144,29 @@ def maximum_in_ball(matrix: Floats, vector: Floats, radius: float) -> Floats:
     top = values[..., -1]
     least = np.maximum(top, 0.0)
 
-    def norm2(nu: Floats) -> Floats:
-        gap = nu[..., None] - values
+    below = least[..., None] - values
+
+    def norm2(t: Floats) -> Floats:
+        gap = t[..., None] + below
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(beta2 > 0, beta2 / gap**2, 0.0).sum(axis=-1)
 
-    low, high = least.copy(), least + np.sqrt(beta2.sum(axis=-1)) / radius
+    # ν is least + t, so that a small t is not lost beside a large eigenvalue.
+    low, high = np.zeros_like(least), np.sqrt(beta2.sum(axis=-1)) / radius
     for _ in range(ITERATIONS):
         middle = (low + high) / 2
         long = norm2(middle) > radius**2
         low, high = np.where(long, middle, low), np.where(long, high, middle)
-    nu = high
-    gap = nu[..., None] - values
+    gap = high[..., None] + below
     safe = np.where(gap > 0, gap, 1.0)
-    inside = np.where(gap > 0, beta2 / safe**2, 0.0).sum(axis=-1)
+    part = np.where(gap > 0, beta2 / safe**2, 0.0)  # of |w|², in each direction
+    inside = np.minimum(part.sum(axis=-1), radius**2)
+    part *= np.divide(
+        inside, part.sum(axis=-1), out=np.ones_like(inside), where=part.sum(axis=-1) > 0
+    )[..., None]
     # wᵀMw + 2bᵀw with w = (νI − M)⁻¹b, in M's basis; and what is left of the ball for the top.
-    value = np.where(gap > 0, beta2 * (values + 2 * gap) / safe**2, 0.0).sum(axis=-1)
-    return np.asarray(value + least * np.maximum(radius**2 - inside, 0.0) * (top > 0))
+    value = (part * values).sum(axis=-1) + 2 * np.sqrt(part * beta2).sum(axis=-1)
+    return np.asarray(value + least * (radius**2 - inside))
 
 
 def categorical(first: npt.ArrayLike, second: npt.ArrayLike, bound: float) -> Floats:
@@ -177,26 +183,32 @@ def categorical(first: npt.ArrayLike, second: npt.ArrayLike, bound: float) -> Fl
     check_positive(bound=bound)
     a, b = _shares(first), _shares(second)
     floor, symbols = math.exp(-bound), a.shape[-1]
+    if symbols < 2:
+        return np.zeros(np.broadcast_shapes(a.shape, b.shape)[:-1])
     if symbols * floor > 1 + 1e-12:
         raise ConfigError(
             f"bound={bound}: with {symbols} symbols the loss of the uniform density is already "
             f"{math.log(symbols):.3f}; give a larger one"
         )
-    return np.maximum(_most(b - a, floor), _most(a - b, floor))
+    return np.maximum(_most(b - a, bound), _most(a - b, bound))
 
 
-def _most(weights: Floats, floor: float) -> Floats:
-    """The largest Σ c_y·log h(y) over densities with h ≥ floor."""
+def _most(weights: Floats, bound: float) -> Floats:
+    """The largest Σ c_y·log h(y) over densities with h ≥ e^−bound."""
+    floor, symbols = math.exp(-bound), weights.shape[-1]
     positive = np.maximum(weights, 0.0)
     # h_y = max(floor, c_y/ν), where ν is such that they add up to 1.
-    low, high = np.zeros(weights.shape[:-1]), positive.max(axis=-1) / floor
+    rest = max(1 - symbols * floor, 0.0)
+    low = np.zeros(weights.shape[:-1])
+    high = positive.max(axis=-1) / floor if rest == 0 else positive.sum(axis=-1) / rest
     for _ in range(ITERATIONS):
         nu = (low + high) / 2
         share = positive / np.where(nu > 0, nu, 1.0)[..., None]
         much = np.maximum(share, floor).sum(axis=-1) > 1
         low, high = np.where(much, nu, low), np.where(much, high, nu)
-    h = np.maximum(positive / np.where(high > 0, high, 1.0)[..., None], floor)
-    return np.asarray((weights * np.log(h)).sum(axis=-1))
+    share = positive / np.where(high > 0, high, 1.0)[..., None]
+    log_h = np.maximum(np.log(np.where(share > 0, share, 1.0)), -bound)
+    return np.asarray((weights * np.where(share > 0, log_h, -bound)).sum(axis=-1))
 
 
 def _shares(frequencies: npt.ArrayLike) -> Floats:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from sartor.data import ClientData
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, Params
+from sartor.models.layers import to_float
 from sartor.theory import exact
 from sartor.theory.ascent import Ascent, Pairs, ascend
 
@@ -35,19 +36,20 @@ class Discrepancy(float):
         p_value: the share of permutations that show as much.
     """
 
-    exact: bool
-    chance: tuple[float, float] | None
-    p_value: float | None
+    exact: bool = False
+    chance: tuple[float, float] | None = None
+    p_value: float | None = None
 
     @classmethod
     def of(cls, value: float, exact: bool, permuted: Floats) -> Discrepancy:
         """A value, with what permutations gave."""
         self = cls(value)
-        self.exact, self.chance, self.p_value = exact, None, None
+        self.exact = exact
         if len(permuted):
             low, high = np.quantile(permuted, [0.025, 0.975])
             self.chance = float(low), float(high)
-            self.p_value = float((1 + (permuted >= value - 1e-12).sum()) / (1 + len(permuted)))
+            as_much = permuted >= value * (1 - 1e-6)  # the same value by other sums
+            self.p_value = float((1 + as_much.sum()) / (1 + len(permuted)))
         return self
 
     def __repr__(self) -> str:
@@ -73,19 +75,21 @@ def discrepancy(
 ) -> Discrepancy:
     """disc_H(D1, D2) = max_h |L_D1(h) − L_D2(h)| of two samples, with the model's plain loss.
 
-    It is exact for ``linear`` models within a radius, and for ``categorical`` ones with a bound;
-    for others it is found by gradient ascent, and is a lower bound.
+    It is exact for ``linear`` models within a radius (whose squared error is not cut off then), and
+    for ``categorical`` ones with a bound; for others it is found by gradient ascent in single
+    precision, and is a lower bound.
 
     Finite samples differ by chance, and a discrepancy is never below 0: ``permutations`` says what
     two samples of the same distribution would show.
 
     Args:
         model: the hypothesis class H.
-        a: examples of D1: data, a mapping with "x" and "y", or a pair (x, y).
-        b: examples of D2.
+        a: examples of D1: data (the training parts of all clients), a mapping with "x" and "y", or
+            a pair (x, y).
+        b: examples of D2; none that are in ``a`` as well, if there are permutations.
         bound: the largest loss. A log-loss has none by itself: probabilities are kept at e^−bound
             or more. A squared error is cut off.
-        radius: of the ball of parameters that H is made of.
+        radius: of the ball of parameters that H is made of, intercepts included.
         centre: of that ball; all parameters 0 if not given.
         method: ``"exact"`` or ``"ascent"``; the exact one if not given, where there is one.
         permutations: how often the examples are shared out anew.
@@ -136,6 +140,9 @@ def discrepancies(
 ) -> Floats:
     """disc_H(D_k, C_f(k)) of every client and the mixture that it belongs to: [clients].
 
+    Exact as in :func:`discrepancy`, or by an ascent; that is a lower bound for the examples that
+    were looked at, and where there are more than ``sample`` an estimate.
+
     Args:
         model: the hypothesis class H.
         data: its training parts count; the mixture is of seen clients.
@@ -151,28 +158,25 @@ def discrepancies(
     """
     kind = _how(model, method, bound, radius, centre)
     which = _clusters(data, clusters)
-    rows = [data.part(k, "train") for k in range(len(data))]
-    _check_sizes(data, rows)
-    if kind == "exact":
-        moments = _client_moments(model, data, rows)
-        mixture = {
-            f: _mix(moments, np.where((which == f) & data.seen, data.sizes("train"), 0))
-            for f in np.unique(which)
-        }
-        other = _stacked([mixture[f] for f in which])
-        return _between(model, moments, other, bound, radius)
-    generator = np.random.default_rng(seed)
-    found = np.zeros(len(data))
+    columns, rows = _columns(model, data)
+    sizes = np.where(data.seen, data.sizes("train"), 0)
     for f in np.unique(which):
-        mine = np.flatnonzero(which == f)
-        everybody = np.concatenate([rows[k] for k in mine if data.seen[k]])
-        drawn = _some(everybody, sample, generator)
-        first, weights = _padded([_some(rows[k], sample, generator) for k in mine])
-        even = np.full(len(drawn), 1 / len(drawn), np.float32)
-        pairs = Pairs(first, weights, drawn.astype(np.int32), even)
-        columns = _Examples(data.columns.get("x"), data.columns["y"])
-        found[mine] = _search(model, columns, pairs, bound, radius, centre, seed, starts, steps)
-    return found
+        if not sizes[which == f].sum():
+            raise DataError(f"cluster {f} has no seen clients, and so no mixture to compare with")
+    if kind == "exact":
+        moments = _client_moments(model, columns, rows)
+        mixture = {f: _mix(moments, np.where(which == f, sizes, 0)) for f in np.unique(which)}
+        return _between(model, moments, _stacked([mixture[f] for f in which]), bound, radius)
+    generator = np.random.default_rng(seed)
+    first = _padded([_some(r, sample, generator) for r in rows])
+    mixtures = {
+        f: _some(np.concatenate([rows[k] for k in np.flatnonzero((which == f) & data.seen)]),
+                 sample, generator)
+        for f in np.unique(which)
+    }  # fmt: skip
+    second = _padded([mixtures[f] for f in which])
+    pairs = Pairs(*first, *second)
+    return _search(model, columns, pairs, bound, radius, centre, seed, starts, steps)
 
 
 def discrepancy_matrix(
@@ -193,24 +197,19 @@ def discrepancy_matrix(
     The arguments are those of :func:`discrepancies`.
     """
     kind = _how(model, method, bound, radius, centre)
-    rows = [data.part(k, "train") for k in range(len(data))]
-    _check_sizes(data, rows)
+    columns, rows = _columns(model, data)
+    found = np.zeros((len(data), len(data)))
     if kind == "exact":
-        moments = _client_moments(model, data, rows)
-        return _between(
-            model,
-            jax.tree.map(lambda m: m[:, None], moments),
-            jax.tree.map(lambda m: m[None], moments),
-            bound,
-            radius,
-        )
+        moments = _client_moments(model, columns, rows)
+        for n in range(len(data)):  # a row at a time: all differences at once need much memory
+            mine = jax.tree.map(lambda m, n=n: m[n : n + 1], moments)
+            found[n] = _between(model, mine, moments, bound, radius)
+        return found
     generator = np.random.default_rng(seed)
     drawn, weights = _padded([_some(r, sample, generator) for r in rows])
     j, k = np.triu_indices(len(data), 1)
-    found = np.zeros((len(data), len(data)))
     if len(j):
         pairs = Pairs(drawn[j], weights[j], drawn[k], weights[k])
-        columns = _Examples(data.columns.get("x"), data.columns["y"])
         found[j, k] = _search(model, columns, pairs, bound, radius, centre, seed, starts, steps)
     return found + found.T
 
@@ -226,25 +225,57 @@ class _Examples:
 def _examples(model: Model, given: Examples) -> _Examples:
     if isinstance(given, ClientData):
         rows = np.concatenate([given.part(k, "train") for k in range(len(given))])
-        x = given.columns.get("x")
-        found = _Examples(None if x is None else np.asarray(x[rows]), given.columns["y"][rows])
+        found = {name: np.asarray(column[rows]) for name, column in given.columns.items()}
     elif isinstance(given, Mapping):
-        found = _Examples(given.get("x"), given["y"])
+        found = dict(given)
     else:
-        found = _Examples(*given)
-    y = np.asarray(found.y)
-    x = None if found.x is None or model.kind == "density" else np.asarray(found.x)
+        found = dict(zip(("x", "y"), given, strict=True))
+    y = np.asarray(found["y"])
     if not len(y):
         raise DataError("there are no examples; a discrepancy needs some of both distributions")
-    if x is not None and len(x) != len(y):
-        raise DataError(f"{len(x)} inputs and {len(y)} labels")
-    if x is None and model.kind != "density":
+    return _checked(model, found.get("x"), y)
+
+
+def _checked(model: Model, x: Any, y: Any) -> _Examples:
+    """Examples that fit the model, with labels [n]; others are refused."""
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if model.kind != "regression":
+        whole = y.ndim == 1 and (y.dtype.kind in "iu" or bool((y == np.rint(y)).all()))
+        if not whole or y.min() < 0 or y.max() >= (model.classes or 1):
+            raise DataError(f"y: labels are whole numbers from 0 to {(model.classes or 1) - 1}")
+        y = y.astype(np.int32)
+    elif not np.isfinite(y).all():
+        raise DataError("y: there are values that are not finite; leave them out")
+    if model.kind == "density":
+        return _Examples(None, y)
+    if x is None:
         raise DataError("x: the model needs inputs; give a mapping with 'x' and 'y'")
+    if len(x) != len(y):
+        raise DataError(f"{len(x)} inputs and {len(y)} labels")
+    shape = np.shape(x)[1:]
+    if model.input_shape is not None and shape != tuple(model.input_shape):
+        raise DataError(f"x: inputs of shape {shape}, where the model has {model.input_shape}")
+    if getattr(x, "dtype", np.asarray(x).dtype).kind == "f" and not np.isfinite(x).all():
+        raise DataError("x: there are values that are not finite; leave them out")
     return _Examples(x, y)
 
 
+def _columns(model: Model, data: ClientData) -> tuple[_Examples, list[npt.NDArray[Any]]]:
+    """All examples, and the rows of every client's training part."""
+    rows = [data.part(k, "train") for k in range(len(data))]
+    empty = [data.ids[k] for k, r in enumerate(rows) if not len(r)]
+    if empty:
+        more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
+        raise DataError(
+            f"client {empty[0]!r}{more} has no training examples; leave it out by data.select"
+        )
+    return _checked(model, data.columns.get("x"), data.columns["y"]), rows
+
+
 def _joined(a: _Examples, b: _Examples) -> _Examples:
-    x = None if a.x is None else np.concatenate([a.x, b.x])
+    x = None if a.x is None else np.concatenate([np.asarray(a.x), np.asarray(b.x)])
     return _Examples(x, np.concatenate([a.y, b.y]))
 
 
@@ -253,15 +284,18 @@ def _how(
 ) -> str:
     """Whether it is exact or an ascent; what is missing for it is named."""
     name = (model.spec or {}).get("name")
-    given = {"radius": radius, "bound": bound}
     if method not in (None, "exact", "ascent"):
         raise ConfigError(f"method={method!r}: choose 'exact' or 'ascent'")
-    if method == "exact" and name not in EXACT:
-        raise ConfigError(
-            f"method='exact': there is a closed form for {' and '.join(EXACT)} models only; use "
-            "'ascent'"
-        )
-    if method != "ascent" and name in EXACT and centre is None and given[EXACT[name]] is not None:
+    for key, value in {"bound": bound, "radius": radius}.items():
+        if value is not None and not (value > 0 and np.isfinite(value)):
+            raise ConfigError(f"{key}={value}: it must be positive")
+    given = {"bound": bound, "radius": radius, "centre": centre}
+    said = [key for key, value in given.items() if value is not None]
+    fits = name in EXACT and said == [EXACT[name]]
+    if method == "exact" and not fits:
+        forms = " and ".join(f"{model} models with {key}= alone" for model, key in EXACT.items())
+        raise ConfigError(f"method='exact': there is a closed form for {forms}; use 'ascent'")
+    if method != "ascent" and fits:
         return "exact"
     if bound is None:
         raise ConfigError(
@@ -284,25 +318,28 @@ def _closed_form(
 def _weighted(model: Model, both: _Examples, weights: Floats) -> Any:
     """Moments or frequencies of weighted examples: [pairs, ...]."""
     if model.kind == "density":
-        labels = np.eye(model.classes or 1)[np.asarray(both.y).astype(np.int64)]
-        return weights @ labels
+        return weights @ np.eye(model.classes or 1)[both.y]
     n = len(both.y)
-    x = np.concatenate([np.asarray(both.x, np.float64).reshape(n, -1), np.ones((n, 1))], axis=1)
+    x = np.concatenate([_inputs(both.x), np.ones((n, 1))], axis=1)
     y = np.asarray(both.y, np.float64).reshape(n, -1)
     return exact.Moments(
-        np.einsum("pn,ni,nj->pij", weights, x, x, optimize=True),
-        np.einsum("pn,ni,nj->pij", weights, x, y, optimize=True),
+        np.stack([(x * w[:, None]).T @ x for w in weights]),
+        np.stack([(x * w[:, None]).T @ y for w in weights]),
         weights @ (y**2).sum(axis=1),
     )
 
 
-def _client_moments(model: Model, data: ClientData, rows: list[npt.NDArray[Any]]) -> Any:
+def _client_moments(model: Model, columns: _Examples, rows: list[npt.NDArray[Any]]) -> Any:
     """Moments or frequencies of every client: [clients, ...]."""
-    y = data.columns["y"]
+    y = columns.y
     if model.kind == "density":
         return np.stack([exact.label_frequencies(y[r], model.classes or 1) for r in rows])
-    x = data.columns["x"]
-    return _stacked([exact.Moments.of(x[r], y[r], intercept=True) for r in rows])
+    return _stacked([exact.Moments.of(_inputs(columns.x[r]), y[r], intercept=True) for r in rows])
+
+
+def _inputs(x: Any) -> Floats:
+    """What a linear model sees: [n, features]."""
+    return np.asarray(to_float(np.asarray(x)), np.float64).reshape(len(x), -1)
 
 
 def _stacked(several: list[Any]) -> Any:
@@ -311,8 +348,6 @@ def _stacked(several: list[Any]) -> Any:
 
 def _mix(moments: Any, sizes: npt.NDArray[Any]) -> Any:
     """Those of a mixture by numbers of samples."""
-    if not sizes.sum():
-        raise DataError("a cluster has no seen clients, and so no mixture to compare with")
     return jax.tree.map(lambda m: np.tensordot(sizes / sizes.sum(), m, 1), moments)
 
 
@@ -345,15 +380,6 @@ def _clusters(data: ClientData, clusters: npt.ArrayLike | None) -> npt.NDArray[A
     if which.shape != (len(data),):
         raise ConfigError(f"clusters: one for each of {len(data)} clients, got {which.shape}")
     return which
-
-
-def _check_sizes(data: ClientData, rows: list[npt.NDArray[Any]]) -> None:
-    empty = [data.ids[k] for k, r in enumerate(rows) if not len(r)]
-    if empty:
-        raise DataError(
-            f"client {empty[0]!r} (and {len(empty) - 1} more) has no training examples; leave it "
-            "out by data.select"
-        )
 
 
 def _some(rows: npt.NDArray[Any], most: int, generator: np.random.Generator) -> npt.NDArray[Any]:
