@@ -4,7 +4,7 @@ Central algorithms train on everybody's data, personal ones fit the result to ea
 evaluation says who gains and who is hurt.
 """
 
-from sartor import data, evaluation, models
+from sartor import data, evaluation, models, theory
 from sartor.central import (
     Agnostic,
     BregmanClusters,
@@ -48,4 +48,5 @@ __all__ = [
     "models",
     "run",
     "side_by_side",
+    "theory",
 ]

@@ -144,6 +144,7 @@ def _program(model: Model, bound: float, how: Ascent) -> Any:
 
 def _batches(rows: Any, weights: Any, size: int) -> tuple[jax.Array, jax.Array]:
     """Rows and weights in batches, filled up with weight 0."""
+    size = min(size, len(rows))
     count = -(-len(rows) // size)
     fill = (0, count * size - len(rows))
     return tuple(jnp.pad(a, fill).reshape(count, size) for a in (rows, weights))  # type: ignore[return-value]

@@ -80,7 +80,7 @@ def best_lambda(
     spread = math.sqrt(share * (1 - share))
     kappa = 2 * disc * math.sqrt(total) * spread / (own * math.sqrt(m_k))
     best = 1.0 if kappa >= 1 else min(1.0, share + spread * kappa / math.sqrt(1 - kappa**2))
-    return BestLambda(best, at(best, disc))
+    return BestLambda(float(best), at(best, disc))
 
 
 def best_q(
