@@ -1,0 +1,1 @@
+"""Should a client join, be clustered, be personalized?"""
