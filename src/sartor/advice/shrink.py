@@ -55,13 +55,14 @@ def means_of(values: Floats, owner: npt.NDArray[np.int64], clients: int) -> tupl
         return mean, np.where(some, variance / counts, np.nan)
 
 
-def shrink(mean: Floats, variance: Floats, size: npt.ArrayLike) -> Estimate:
+def shrink(mean: Floats, variance: Floats, size: npt.ArrayLike, trust: float = 1.0) -> Estimate:
     """Posterior means of clients.
 
     Args:
         mean: of a client's own examples: [clients], NaN where there are none.
         variance: of that mean.
         size: training examples of every client.
+        trust: the share of the variance between clients that is believed.
     """
     known = np.isfinite(mean) & np.isfinite(variance)
     logs = np.log(np.maximum(np.asarray(size, np.float64), 1.0))
@@ -82,10 +83,10 @@ def shrink(mean: Floats, variance: Floats, size: npt.ArrayLike) -> Estimate:
         if abs(new - between) <= 1e-9 * max(new, 1e-12):
             break
         between = new
-    prior = design @ line
-    trust = np.zeros(len(mean))
-    trust[known] = between / (between + within)
+    prior, between = design @ line, trust * between
+    weight = np.zeros(len(mean))
+    weight[known] = between / (between + within)
     own = np.where(known, mean, prior)
     deviation = np.full(len(mean), np.sqrt(between))
     deviation[known] = np.sqrt(between * within / (between + within))
-    return Estimate(prior + trust * (own - prior), deviation, prior, float(between))
+    return Estimate(prior + weight * (own - prior), deviation, prior, float(between))
