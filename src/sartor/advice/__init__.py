@@ -1,1 +1,5 @@
-"""Should a client join, be clustered, be personalized?"""
+"""Should a client join, be clustered, be personalized? On top of everything that is fitted."""
+
+from sartor.advice.advise import Advice, advise
+
+__all__ = ["Advice", "advise"]
