@@ -40,7 +40,7 @@ def test_posteriors_cover_the_truth():
 
 
 def test_without_a_difference_between_clients_all_have_the_same():
-    truth, values, owner, size = drawn(0, between=0.0, noise=3.0)
+    _, values, owner, size = drawn(0, between=0.0, noise=3.0)
     found = shrink(*means_of(values, owner, len(size)), np.full(len(size), 10))
     assert np.ptp(found.mean) < 0.5 * np.ptp(means_of(values, owner, len(size))[0])
 
@@ -58,7 +58,7 @@ def test_sample_sizes_tell_what_few_examples_cannot():
 
 
 def test_clients_without_held_out_examples_have_the_prior():
-    truth, values, owner, size = drawn(2)
+    _, values, owner, size = drawn(2)
     keep = owner != 7
     mean, variance = means_of(values[keep], owner[keep], len(size))
     found = shrink(mean, variance, size)

@@ -117,6 +117,7 @@ def advise(
     """
     if not data.seen.any():
         raise DataError("no client is seen, so there is no global model to advise on")
+    most = bound or _largest(model)
     how = engine or Engine()
     central, cluster, local = central or FedAvg(), cluster or HypCluster(), local or Local()
     told: dict[str, Any] = {"seed": seed, "engine": how, "progress": False}
@@ -136,15 +137,14 @@ def advise(
     size = data.bounds[:, 2] - data.bounds[:, 0]
     decision = decide(losses, fewer, size, "global")
     one, several = central.fit(model, data, **told), cluster.fit(model, data, **told)
-    return _with_bounds(data, model, decision, one, several, bound, radius, delta, seed, folds)
+    return _with_bounds(data, model, decision, one, several, most, radius, delta, seed, folds)
 
 
 def _with_bounds(
     data: ClientData, model: Model, decision: Decision, one: CentralModel, several: CentralModel,
-    bound: float | None, radius: float | None, delta: float, seed: int, folds: int,
+    most: float, radius: float | None, delta: float, seed: int, folds: int,
 ) -> Advice:  # fmt: skip
     """The experiment's advice beside what the bounds say."""
-    most = bound or _largest(model)
     centre = jax.tree.map(lambda a: a[0], one.hypotheses)
     where: dict[str, Any] = {"bound": most, "seed": seed}
     if (model.spec or {}).get("name") != "categorical":

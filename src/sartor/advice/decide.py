@@ -76,8 +76,10 @@ def _trust(
             choice = _decided(one, some, size, reference, trust).choice
             for name, mean in means.items():
                 paid[t, half] = np.where(choice == name, mean, paid[t, half])
-    loss = np.nanmean(paid, axis=1)
-    loss = loss[:, np.isfinite(loss).all(axis=0)]
+    loss = paid.mean(axis=1)
+    loss = loss[:, np.isfinite(loss).all(axis=0)]  # of clients with examples in both halves
+    if not loss.shape[1]:
+        return TRUSTS[0]
     best = int(loss.mean(axis=1).argmin())
     less = loss[0] - loss[best]
     error = less.std(ddof=1) / np.sqrt(len(less)) if len(less) > 1 else np.inf

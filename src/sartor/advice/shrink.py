@@ -15,9 +15,6 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-POOLED = 10.0
-"""As many examples a client's own variance is worth, beside that of all clients."""
-
 SPREAD = 0.1
 """Sample sizes whose logarithms differ by less are taken to be the same."""
 
@@ -41,18 +38,14 @@ class Estimate(NamedTuple):
 def means_of(values: Floats, owner: npt.NDArray[np.int64], clients: int) -> tuple[Floats, Floats]:
     """Every client's mean, and the variance of that mean; NaN where it has no examples.
 
-    The variance of a client's examples is estimated from few of them, so it is drawn towards that
-    of all clients.
+    The variance of examples is that of all clients: losses have long tails, and a client that was
+    lucky would seem to be certain of it.
     """
     counts = np.bincount(owner, minlength=clients).astype(np.float64)
-    some = counts > 0
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.bincount(owner, values, minlength=clients) / counts
-        squares = np.bincount(owner, (values - mean[owner]) ** 2, minlength=clients)
-        free = np.maximum(counts - 1, 0)
-        pooled = squares.sum() / max(free.sum(), 1.0)
-        variance = (squares + POOLED * pooled) / (free + POOLED)
-        return mean, np.where(some, variance / counts, np.nan)
+    some = np.where(counts > 0, counts, np.nan)
+    mean = np.bincount(owner, values, minlength=clients) / some
+    squares = float(((values - mean[owner]) ** 2).sum())
+    return mean, squares / max(float(np.maximum(counts - 1, 0).sum()), 1.0) / some
 
 
 def shrink(mean: Floats, variance: Floats, size: npt.ArrayLike, trust: float = 1.0) -> Estimate:

@@ -1,0 +1,117 @@
+"""Advice for clients, from their training examples alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import sartor
+from sartor.advice import advise
+from sartor.errors import DataError
+from sartor.models import categorical, linear, logistic
+
+QUICK = {
+    "central": sartor.FedAvg(
+        rounds=10, cohort=20, batch=50, learning_rate=2.0, server_momentum=0.0
+    ),
+    "cluster": sartor.HypCluster(
+        q=2,
+        rounds=10,
+        cohort=20,
+        batch=50,
+        learning_rate=2.0,
+        server_momentum=0.0,
+        start="kmeans++",
+    ),
+    "local": sartor.Local(epochs=20, batch=50, learning_rate=2.0),
+    "folds": 3,
+}
+
+
+def population(samples, kinds, seed=0):
+    """Clients of a few kinds, each with its own favourite symbols."""
+    draw = np.random.default_rng(seed)
+    shares = np.stack([draw.dirichlet(np.full(6, 0.4)) for _ in range(kinds)])
+    return sartor.data.from_dict(
+        {f"c{k:02d}": {"y": draw.choice(6, samples, p=shares[k % kinds])} for k in range(20)}
+    )
+
+
+@pytest.fixture(scope="module")
+def found():
+    return advise(population(400, 20), categorical(symbols=6), **QUICK)
+
+
+def test_who_has_many_examples_of_its_own_kind_stays_alone(found):
+    assert found.shares()["local"] > 0.9
+    assert (found.gain["local"] > found.gain["cluster"]).mean() > 0.9
+    assert "20 clients: local" in repr(found)
+
+
+def test_who_is_like_everybody_joins():
+    found = advise(population(8, 1), categorical(symbols=6), **QUICK)
+    assert found.shares()["local"] < 0.2
+    assert (found.bounds_say != "local").all()
+
+
+def test_two_kinds_are_clustered():
+    found = advise(population(15, 2, seed=1), categorical(symbols=6), **QUICK)
+    assert found.shares()["cluster"] > 0.8
+    assert set(found.cluster) == {0, 1}
+
+
+def test_bounds_are_those_of_the_theory(found):
+    told = {"d": 5, "delta": 0.05, "bound": found.settings["bound"]}
+    k = 3
+    local = sartor.theory.bounds.local(m=400, **told)
+    joint = sartor.theory.bounds.global_(m=8000, disc=found.discrepancy["global"][k], **told)
+    assert found.bound["local"][k] == local and found.bound["global"][k] == joint
+    assert found.discrepancy["cluster"].mean() <= found.discrepancy["global"].mean()
+    assert ((found.lambda_ >= 400 / 8000 - 1e-9) & (found.lambda_ <= 1)).all()
+    assert found.agree.tolist() == (found.advice == found.bounds_say).tolist()
+
+
+def test_test_parts_are_not_looked_at():
+    data = population(40, 4).split(test=0.25, seed=0)
+    held = np.concatenate([data.part(k, "test") for k in range(len(data))])
+    y = data.columns["y"].copy()
+    y[held] = (y[held] + 1) % 6
+    other = dataclasses.replace(data, columns={"y": y})
+    one, two = (advise(d, categorical(symbols=6), **QUICK) for d in (data, other))
+    for name in one.gain:
+        assert (one.gain[name] == two.gain[name]).all()
+    assert (one.bound["global"] == two.bound["global"]).all()
+
+
+def test_unseen_clients_and_single_examples_are_advised_too():
+    data = population(30, 2).split(unseen=0.3, seed=0)
+    rows = [data.part(k)[: 1 if k == 5 else 30] for k in range(len(data))]
+    few = sartor.data.from_dict(
+        {c: {"y": data.columns["y"][r]} for c, r in zip(data.ids, rows, strict=True)}
+    )
+    few = dataclasses.replace(few, seen=data.seen)
+    found = advise(few, categorical(symbols=6), **QUICK)
+    assert len(found.advice) == 20 and np.isfinite(found.gain["local"]).all()
+
+
+def test_a_model_without_a_closed_form():
+    draw = np.random.default_rng(0)
+    data = sartor.data.from_dict(
+        {f"c{k}": {"x": draw.normal(size=(12, 2)), "y": draw.integers(0, 2, 12)} for k in range(6)}
+    )
+    found = advise(data, logistic(features=2, classes=2), **QUICK)
+    assert found.settings["radius"] > 0 and found.settings["d_how"] == "known"
+    assert (found.discrepancy["global"] <= found.settings["bound"]).all()
+
+
+def test_bad_input():
+    data = population(5, 1)
+    with pytest.raises(DataError, match="no client is seen"):
+        advise(dataclasses.replace(data, seen=np.zeros(20, bool)), categorical(symbols=6))
+    regression = sartor.data.from_dict(
+        {f"c{k}": {"x": np.ones((4, 1)) * k, "y": np.arange(4.0)} for k in range(4)}
+    )
+    with pytest.raises(DataError, match="a squared error has no largest value"):
+        advise(regression, linear(features=1), **QUICK)

@@ -1,0 +1,73 @@
+"""Clients that differ are told apart, and those that do not get one answer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sartor.advice.decide import decide
+from sartor.advice.holdout import Losses
+
+
+def drawn(seed, gain, clients=80, examples=20, noise=1.0, tail=0.0):
+    """Held-out losses of a global model, and of a local one that is better by ``gain``."""
+    draw = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(clients), examples)
+    base = draw.exponential(noise, len(owner))
+    gains = np.broadcast_to(np.asarray(gain(draw, clients)), clients)
+    unlucky = 20 * tail * (draw.random(len(owner)) < 0.05)
+    own = base - gains[owner] + noise * draw.normal(size=len(owner)) + unlucky
+    losses = Losses(owner, {"global": base, "local": own}, 0.8)
+    return losses, gains - tail, np.full(clients, examples)
+
+
+def regret(found, gains):
+    got = np.where(found.choice == "local", gains, 0.0)
+    return float((np.maximum(gains, 0) - got).mean())
+
+
+def test_clients_that_differ_are_told_apart():
+    losses, gains, size = drawn(0, lambda draw, n: draw.choice([-1.0, 1.0], n))
+    found = decide(losses, None, size, "global")
+    assert found.trust > 0 and regret(found, gains) < 0.02
+    assert ((found.choice == "local") == (gains > 0)).mean() > 0.95
+
+
+def test_clients_that_do_not_differ_get_one_answer():
+    for gain, best in ((0.3, "local"), (-0.3, "global")):
+        losses, _, size = drawn(1, lambda draw, n, gain=gain: gain)
+        found = decide(losses, None, size, "global")
+        assert (found.choice == best).mean() > 0.97
+
+
+def test_unlucky_examples_do_not_make_clients_differ():
+    """Long tails: single examples that cost twenty times as much."""
+    regrets = []
+    for seed in range(10):
+        losses, gains, size = drawn(seed, lambda draw, n: 0.5, tail=1.0)
+        regrets.append(regret(decide(losses, None, size, "global"), gains))
+    assert np.mean(regrets) < 0.1  # to take the local model by its luck costs much more
+
+
+def test_never_much_worse_than_the_best_constant():
+    for seed in range(10):
+        losses, gains, size = drawn(seed, lambda draw, n: 0.2 + 0.5 * draw.normal(size=n))
+        found = decide(losses, None, size, "global")
+        constant = min(np.maximum(gains, 0).mean() - gains.mean(), np.maximum(gains, 0).mean())
+        assert regret(found, gains) <= constant + 0.02
+
+
+def test_what_more_examples_will_bring_is_added():
+    """L(n) = 2 + 10/n: fitted on 12 and 16 of 20 examples it is worse than 2.6, on all better."""
+    clients, examples = 50, 20
+    owner = np.repeat(np.arange(clients), examples)
+    draw = np.random.default_rng(0)
+
+    def losses(share):
+        own = 2 + 10 / (share * examples) + 0.1 * draw.normal(size=len(owner))
+        return Losses(owner, {"global": np.full(len(owner), 2.55), "local": own}, share)
+
+    size = np.full(clients, examples)
+    assert (decide(losses(0.8), None, size, "global").choice == "global").all()
+    found = decide(losses(0.8), losses(0.6), size, "global")
+    assert (found.choice == "local").all()
+    assert np.allclose(found.gain["local"], 0.05, atol=0.02)
