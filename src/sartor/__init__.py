@@ -5,6 +5,7 @@ evaluation says who gains and who is hurt.
 """
 
 from sartor import data, evaluation, models, theory
+from sartor.advice import Advice, advise
 from sartor.central import (
     Agnostic,
     BregmanClusters,
@@ -23,6 +24,7 @@ from sartor.runs import run
 from sartor.version import __version__
 
 __all__ = [
+    "Advice",
     "Agnostic",
     "BregmanClusters",
     "CentralModel",
@@ -41,6 +43,7 @@ __all__ = [
     "SartorError",
     "Scores",
     "__version__",
+    "advise",
     "compare",
     "data",
     "evaluation",
