@@ -9,7 +9,7 @@ import pytest
 
 import sartor
 from sartor.advice import advise
-from sartor.errors import DataError
+from sartor.errors import ConfigError, DataError
 from sartor.models import categorical, linear, logistic
 
 QUICK = {
@@ -104,6 +104,40 @@ def test_a_model_without_a_closed_form():
     found = advise(data, logistic(features=2, classes=2), **QUICK)
     assert found.settings["radius"] > 0 and found.settings["d_how"] == "known"
     assert (found.discrepancy["global"] <= found.settings["bound"]).all()
+
+
+def test_unseen_clients_in_a_cluster_that_nobody_has_trained(monkeypatch):
+    data = population(30, 2).split(unseen=0.3, seed=0)
+    monkeypatch.setattr(
+        sartor.CentralModel, "assign", lambda self, d: np.where(d.seen | (self.q < 2), 0, 1)
+    )
+    found = advise(data, categorical(symbols=6), **QUICK)
+    assert (found.bounds_say[~data.seen] != "cluster").all()
+    assert (found.discrepancy["cluster"][~data.seen] == found.settings["bound"]).all()
+    assert found.discrepancy["cluster"][data.seen] == pytest.approx(
+        found.discrepancy["global"][data.seen]
+    )
+
+
+def test_what_is_wrong_is_said_before_any_work(monkeypatch):
+    def never(*_args, **_more):
+        raise AssertionError
+
+    for kind in (sartor.FedAvg, sartor.HypCluster, sartor.Local):
+        monkeypatch.setattr(kind, "fit", never)
+    data, model = population(6, 2), categorical(symbols=6)
+    for wrong, words in (
+        ({"delta": 1.0}, "delta=1.0"), ({"folds": 2}, "folds=2"), ({"bound": 0.0}, "bound=0.0"),
+        ({"radius": -1.0}, "radius=-1.0"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=words):
+            advise(data, model, **wrong)
+    with pytest.raises(DataError):
+        advise(data, categorical(symbols=3))  # labels up to 5
+    bounds = data.bounds.copy()
+    bounds[4, 1] = bounds[4, 0]  # all of its examples are held out for validation
+    with pytest.raises(DataError, match="client 'c04' has no training rows"):
+        advise(dataclasses.replace(data, bounds=bounds), model)
 
 
 def test_bad_input():

@@ -20,12 +20,13 @@ from sartor.advice.decide import Decision, decide
 from sartor.advice.holdout import held_out
 from sartor.central import Central, CentralModel, FedAvg, HypCluster
 from sartor.data import ClientData
-from sartor.engine import Engine
-from sartor.errors import DataError
+from sartor.engine import Engine, check
+from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
 from sartor.models import Model
 from sartor.personal import Local, Personal
 from sartor.theory import best_lambda, bounds, discrepancies, pseudo_dimension
+from sartor.theory.bound import check_delta, check_positive
 
 Floats = npt.NDArray[np.float64]
 
@@ -115,9 +116,9 @@ def advise(
         seed: of all randomness.
         engine: how it is run.
     """
-    if not data.seen.any():
-        raise DataError("no client is seen, so there is no global model to advise on")
-    most = bound or _largest(model)
+    _check(data, model, delta, folds)
+    most = _largest(model) if bound is None else bound
+    check_positive(bound=most, radius=1.0 if radius is None else radius)
     how = engine or Engine()
     central, cluster, local = central or FedAvg(), cluster or HypCluster(), local or Local()
     told: dict[str, Any] = {"seed": seed, "engine": how, "progress": False}
@@ -150,20 +151,24 @@ def _with_bounds(
     if (model.spec or {}).get("name") != "categorical":
         where |= {"radius": radius or _distance(model, centre, seed), "centre": centre}
     clusters = several.assign(data)
-    disc = {
-        "global": np.minimum(discrepancies(model, data, **where), most),
-        "cluster": np.minimum(discrepancies(model, data, clusters=clusters, **where), most),
-    }
     size, d = data.sizes("train"), pseudo_dimension(model)
     total = int(size[data.seen].sum())
-    of_cluster = np.bincount(clusters[data.seen], size[data.seen], minlength=several.q)[clusters]
+    in_each = np.bincount(clusters[data.seen], size[data.seen], minlength=several.q)
+    # An unseen client may like a model best that no seen one has trained: there is no mixture.
+    of_cluster, mixed = in_each[clusters], np.where(in_each > 0, np.arange(several.q), -1)[clusters]
+    mixed = np.where(mixed < 0, in_each.argmax(), mixed)
+    disc = {
+        "global": np.minimum(discrepancies(model, data, **where), most),
+        "cluster": np.minimum(discrepancies(model, data, clusters=mixed, **where), most),
+    }
+    disc["cluster"] = np.where(of_cluster > 0, disc["cluster"], most)
     reckon: dict[str, Any] = {"d": d, "delta": delta, "bound": most}
     rows = range(len(data))
     found = {
         "local": [bounds.local(m=size[k], **reckon) for k in rows],
         "global": [bounds.global_(m=total, disc=disc["global"][k], **reckon) for k in rows],
         "cluster": [
-            bounds.global_(m=of_cluster[k], disc=disc["cluster"][k], **reckon) for k in rows
+            bounds.global_(m=max(of_cluster[k], 1), disc=disc["cluster"][k], **reckon) for k in rows
         ],
     }
     stars = [
@@ -191,6 +196,16 @@ def _with_bounds(
             "d_how": d.how, "radius": where.get("radius"), "trust": decision.trust,
         },
     )  # fmt: skip
+
+
+def _check(data: ClientData, model: Model, delta: float, folds: int) -> None:
+    """Everything that can be wrong, before any work."""
+    check(model, data)
+    check_delta(delta)
+    if folds < 3:
+        raise ConfigError(f"folds={folds}: at least 3, one to hold out and two to learn from")
+    if not data.seen.any():
+        raise DataError("no client is seen, so there is no global model to advise on")
 
 
 def _largest(model: Model) -> float:

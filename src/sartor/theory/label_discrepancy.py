@@ -53,10 +53,11 @@ class Discrepancy(float):
         return self
 
     def __repr__(self) -> str:
-        how = "exact" if self.exact else "at least"
-        told = "" if self.chance is None else f", by chance {self.chance[0]:.4f} to "
-        told += "" if self.chance is None else f"{self.chance[1]:.4f}, p = {self.p_value:.3f}"
-        return f"Discrepancy({float(self):.4f}, {how}{told})"
+        told = [f"{float(self):.4f}", "exact" if self.exact else "at least"]
+        if self.chance is not None:
+            low, high = self.chance
+            told += [f"by chance {low:.4f} to {high:.4f}", f"p = {self.p_value:.3f}"]
+        return f"Discrepancy({', '.join(told)})"
 
 
 def discrepancy(
@@ -110,8 +111,9 @@ def discrepancy(
     rows = [np.arange(sum(sizes))] + [order.permutation(sum(sizes)) for _ in range(permutations)]
     member = np.stack([row < sizes[0] for row in rows])  # [1 + permutations, examples]
     if kind == "exact":
-        weights = np.stack([member / sizes[0], ~member / sizes[1]])
-        found = _closed_form(model, both, weights, bound, radius)
+        one = _weighted(model, both, member / sizes[0])
+        other = _weighted(model, both, ~member / sizes[1])
+        found = _between(model, one, other, bound, radius)
     else:
         where = np.argsort(~member, axis=1, kind="stable").astype(np.int32)
         pairs = Pairs(
@@ -305,14 +307,6 @@ def _how(
     if radius is None:
         raise ConfigError("radius: give the radius of the ball of parameters to search")
     return "ascent"
-
-
-def _closed_form(
-    model: Model, both: _Examples, weights: Floats, bound: float | None, radius: float | None
-) -> Floats:
-    """Of many weightings of the same examples: [2, pairs, examples] -> [pairs]."""
-    first, second = (_weighted(model, both, w) for w in weights)
-    return _between(model, first, second, bound, radius)
 
 
 def _weighted(model: Model, both: _Examples, weights: Floats) -> Any:
