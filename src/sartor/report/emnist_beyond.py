@@ -323,7 +323,22 @@ def _tried(section: Section, results: Row, names: Sequence[str], note: str) -> N
             rows.append([titled(name), _options(options), number(loss)])
     head = ["model", "tried", "validation loss"]
     section.table(head, rows, "All that was tried; what was chosen is bold", left=(1,), best=best)
-    section.text(note, "note")
+    edge = [titled(name) for name in names if _at_edge(results["methods"][name])]
+    more = f" For {', '.join(edge)} the best is the largest that was tried: more may be better."
+    section.text(note + more * bool(edge), "note")
+
+
+def _at_edge(method: Row) -> bool:
+    """Whether a larger setting than any that was tried could be better still."""
+    chosen, tried = method.get("chosen"), method.get("tried", [])
+    flat = [options.get("server_optimizer", options) for options, _ in tried]
+    mine = (chosen or {}).get("server_optimizer", chosen)
+    return any(
+        isinstance(value, int | float)
+        and len({o[key] for o in flat}) > 1
+        and value == max(o[key] for o in flat)
+        for key, value in (mine or {}).items()
+    )
 
 
 def _options(options: Row) -> str:

@@ -109,8 +109,8 @@ def _clustered(settings: Settings, q: int = 2, start: Any = "warm", **changes: A
 
 def _local(settings: Settings) -> list[Line]:
     """The paper has no such row, so its settings are chosen by validation."""
-    epochs = (20, 50) if settings.quick else (20, 50, 100, 200)
-    grid = [{"learning_rate": rate, "epochs": n} for n in epochs for rate in (0.02, 0.05, 0.1)]
+    epochs = (20, 50) if settings.quick else (50, 100, 200, 400)
+    grid = [{"learning_rate": rate, "epochs": n} for n in epochs for rate in (0.05, 0.1, 0.2)]
     return [Line("local", None, {"local": Local()}, grid=tuple(grid))]
 
 
@@ -161,9 +161,9 @@ def _optimizers(settings: Settings) -> list[Line]:
         return tuple({"server_optimizer": Optimizer(name, option)} for option in options)
 
     tried = (
-        ("fedavg", "adam", (0.001, 0.003, 0.01)),
-        ("fedavg", "adagrad", (0.003, 0.01, 0.03)),
-        ("hypcluster", "adam", (0.001, 0.003, 0.01)),
+        ("fedavg", "adam", (0.003, 0.01, 0.03, 0.1)),
+        ("fedavg", "adagrad", (0.03, 0.1, 0.3, 1.0)),
+        ("hypcluster", "adam", (0.003, 0.01, 0.03, 0.1)),
     )
     return [
         Line(f"{row} with {name}", central_of(settings, row), tuned, grid=grid(name, rates))
