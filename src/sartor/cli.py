@@ -18,12 +18,12 @@ import typer
 import sartor
 from sartor.central import ALGORITHMS as CENTRAL
 from sartor.errors import ConfigError, InterruptedRun, SartorError
-from sartor.experiments import coverage, emnist, synthetic
+from sartor.experiments import coverage, emnist, regret, synthetic
 from sartor.experiments.examples import EXAMPLES
 from sartor.models import FACTORIES
 from sartor.personal import ALGORITHMS as PERSONAL
 from sartor.report import write_report
-from sartor.runs import read_config, run
+from sartor.runs import advice_config, advise_run, read_config, run
 
 app = typer.Typer(
     name="sartor",
@@ -142,6 +142,33 @@ def synthetic_command(
         synthetic, out or RUNS / "synthetic", quick, resume,
         seeds=seeds, samples=tuple(samples) if samples else None, layout=layout.value,
         loss=loss.value, seed=seed,
+    )  # fmt: skip
+
+
+@reproduce_app.command("advice")
+def regret_command(
+    out: Annotated[Path | None, typer.Option(help="The directory. (default: runs/regret)")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smaller version, in about a minute.")
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="Populations to average over. (default: 10; quick: 2)")
+    ] = None,
+    samples: Annotated[
+        list[int] | None,
+        typer.Option(help="Samples per client; repeat it. (default: from 5 to 1000)"),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed of all randomness; advice was settled on seed 0.")
+    ] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the experiment in that directory.")
+    ] = False,
+) -> None:
+    """What advice is worth: its regret on the paper's synthetic clients, beside the bounds'."""
+    _reproduce(
+        regret, out or RUNS / "regret", quick, resume,
+        seeds=seeds, samples=tuple(samples) if samples else None, seed=seed,
     )  # fmt: skip
 
 
@@ -287,6 +314,66 @@ def run_command(
     typer.echo(f"Report:  {directory / 'report.html'}")
 
 
+ClientColumn = Annotated[str | None, typer.Option(help="The client column, for tables.")]
+LabelColumn = Annotated[str | None, typer.Option(help="The label column, for tables.")]
+DomainColumn = Annotated[str | None, typer.Option(help="The domain column, for tables.")]
+FeatureColumns = Annotated[
+    list[str] | None, typer.Option(help="A feature column; repeat it. (default: all others)")
+]
+
+
+@app.command("advise")
+def advise_command(
+    source: Annotated[Path, typer.Argument(help="A run directory, or clients' data.")],
+    out: Annotated[Path | None, typer.Option(help="The directory. (default: runs/advice)")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="A ready model. (default: the run's, or one that fits the labels)"),
+    ] = None,
+    bound: Annotated[
+        float | None, typer.Option(help="The largest loss, which squared errors need.")
+    ] = None,
+    folds: Annotated[int | None, typer.Option(help="Folds of the experiment. (default: 5)")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of all randomness. (default: the run's, or 0)")
+    ] = None,
+    client: ClientColumn = None,
+    label: LabelColumn = None,
+    domain: DomainColumn = None,
+    features: FeatureColumns = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE",
+            help="Change a setting: central.rounds=50; also of cluster, local, interpolation, "
+            "advice, engine.",
+        ),
+    ] = None,
+) -> None:  # fmt: skip
+    """Should a client join, be clustered, interpolate or stay alone? By experiment and by bounds.
+
+    Models are trained on parts of the clients' training examples and scored on the others.
+    """
+    given = {"client": client, "label": label, "domain": domain, "features": features or None}
+    columns = {key: value for key, value in given.items() if value is not None}
+    more = [f"advice.{k}={v}" for k, v in (("bound", bound), ("folds", folds)) if v is not None]
+    config = advice_config(
+        source, overrides=[*(overrides or []), *more], columns=columns, model=model, seed=seed
+    )
+    directory = out or RUNS / "advice"
+    advice, results = advise_run(config, directory)
+    for name, share in advice.shares().items():
+        typer.echo(f"{name:<14}{share:7.1%} of the clients")
+    typer.echo(f"\nMean gain over the global model, {results['loss']}: expected (held out)")
+    for name, found in results["policies"].items():
+        expected = "" if found.get("gain") is None else f"{found['gain']:+.4f}"
+        raw = "" if found.get("held_out") is None else f"({found['held_out']:+.4f})"
+        typer.echo(f"{name:<14}{expected:>9} {raw}")
+    typer.echo(f"\nThe bounds say the same for {advice.agree.mean():.1%} of the clients.")
+    typer.echo(f"Table:   {directory / 'per_client.parquet'}")
+    typer.echo(f"Report:  {directory / 'report.html'}")
+
+
 @app.command("settings")
 def settings_command(
     name: Annotated[
@@ -336,12 +423,6 @@ def download_command(
 
 
 DataPath = Annotated[Path, typer.Argument(help="A file or directory with clients' data.")]
-ClientColumn = Annotated[str | None, typer.Option(help="The client column, for tables.")]
-LabelColumn = Annotated[str | None, typer.Option(help="The label column, for tables.")]
-DomainColumn = Annotated[str | None, typer.Option(help="The domain column, for tables.")]
-FeatureColumns = Annotated[
-    list[str] | None, typer.Option(help="A feature column; repeat it. (default: all others)")
-]
 
 
 class Format(StrEnum):

@@ -69,8 +69,8 @@ def test_bounds_are_those_of_the_theory(found):
     joint = sartor.theory.bounds.global_(m=8000, disc=found.discrepancy["global"][k], **told)
     assert found.bound["local"][k] == local and found.bound["global"][k] == joint
     assert found.discrepancy["cluster"].mean() <= found.discrepancy["global"].mean()
-    assert ((found.lambda_ >= 400 / 8000 - 1e-9) & (found.lambda_ <= 1)).all()
-    assert found.agree.tolist() == (found.advice == found.bounds_say).tolist()
+    assert ((found.bounds_lambda >= 400 / 8000 - 1e-9) & (found.bounds_lambda <= 1)).all()
+    assert found.agree.tolist() == (found.sharing == found.bounds_say).tolist()
 
 
 def test_test_parts_are_not_looked_at():

@@ -1,4 +1,4 @@
-"""Should a client join the global model, be clustered, or stay alone, and what would it gain?
+"""Should a client join the global model, be clustered, interpolate, or stay alone?
 
 Two answers stand beside each other: what the paper's bounds say, and what a quick experiment on
 held-out training examples says. The advice is the experiment's; where the bounds disagree, the
@@ -8,79 +8,27 @@ table tells.
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
-import numpy.typing as npt
 
+from sartor.advice.advice import CANDIDATES, SHARING, Advice
 from sartor.advice.decide import Decision, decide
-from sartor.advice.holdout import held_out
-from sartor.central import Central, CentralModel, FedAvg, HypCluster
+from sartor.advice.holdout import Losses, held_out
+from sartor.advice.promises import largest, promises
+from sartor.central import Central, FedAvg, HypCluster
 from sartor.data import ClientData
 from sartor.engine import Engine, check
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
 from sartor.models import Model
-from sartor.personal import Local, Personal
-from sartor.theory import best_lambda, bounds, discrepancies, pseudo_dimension
+from sartor.personal import Dapper, Local, Personal
+from sartor.progress import Bar
 from sartor.theory.bound import check_delta, check_positive
 
-Floats = npt.NDArray[np.float64]
-
-CANDIDATES = ("local", "global", "cluster")
-"""What a client can be advised to take."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Advice:
-    """What every client is advised, and why.
-
-    Attributes:
-        client: ids.
-        size: training examples m_k.
-        advice: what is advised: ``"local"``, ``"global"`` or ``"cluster"``.
-        gain: by candidate, how much less than the global model it is expected to lose.
-        deviation: the standard deviation of that.
-        cluster: the cluster of each client.
-        discrepancy: to everybody, and to the client's cluster.
-        bound: by candidate, the paper's bound of its excess loss.
-        bounds_say: the candidate with the least bound.
-        lambda_: the λ* of data interpolation that has the least bound.
-        vacuous: whether none of a client's bounds promises anything.
-        settings: what was given or chosen.
-    """
-
-    client: tuple[str, ...]
-    size: npt.NDArray[np.int64]
-    advice: npt.NDArray[np.str_]
-    gain: Mapping[str, Floats]
-    deviation: Mapping[str, Floats]
-    cluster: npt.NDArray[np.int64]
-    discrepancy: Mapping[str, Floats]
-    bound: Mapping[str, Floats]
-    bounds_say: npt.NDArray[np.str_]
-    lambda_: Floats
-    vacuous: npt.NDArray[np.bool_]
-    settings: Mapping[str, Any]
-
-    @property
-    def agree(self) -> npt.NDArray[np.bool_]:
-        """Whether bounds and experiment say the same."""
-        found: npt.NDArray[np.bool_] = self.advice == self.bounds_say
-        return found
-
-    def shares(self) -> dict[str, float]:
-        """The share of clients that each candidate is advised to."""
-        return {name: float((self.advice == name).mean()) for name in CANDIDATES}
-
-    def __repr__(self) -> str:
-        told = ", ".join(f"{name} {share:.0%}" for name, share in self.shares().items())
-        return (
-            f"Advice({len(self.client)} clients: {told}; bounds agree for {self.agree.mean():.0%})"
-        )
+INTERPOLATION = Dapper(cover=(0.25, 0.5, 0.75, 1.0))
+"""Data interpolation with a few λ; with 1 it is Finetune, and with 0 about the global model."""
 
 
 def advise(
@@ -90,14 +38,16 @@ def advise(
     central: Central | None = None,
     cluster: Central | None = None,
     local: Personal | None = None,
+    interpolation: Personal | None = INTERPOLATION,
     bound: float | None = None,
     radius: float | None = None,
     delta: float = 0.05,
     folds: int = 5,
     seed: int = 0,
     engine: Engine | None = None,
+    progress: bool | None = None,
 ) -> Advice:
-    """Advise every client: join the global model, be clustered, or stay local.
+    """Advise every client: join the global model, be clustered, interpolate, or stay local.
 
     Only training and validation parts are used.
 
@@ -107,6 +57,8 @@ def advise(
         central: how the global model is trained; ``FedAvg()`` if not given.
         cluster: how the clusters' models are; ``HypCluster()`` if not given.
         local: how a model of a client's own is; ``Local()`` if not given.
+        interpolation: how one between the client's and the global one is: each λ of its ``cover``
+            is tried. ``None`` tries none.
         bound: the largest loss that bounds and discrepancies reckon with; for a log-loss that of
             a tenth of the uniform probability, if not given.
         radius: of the ball of parameters around the global model that a discrepancy is searched in;
@@ -115,87 +67,105 @@ def advise(
         folds: of the experiment.
         seed: of all randomness.
         engine: how it is run.
+        progress: whether to show a bar; on a terminal only, if not given.
     """
     _check(data, model, delta, folds)
-    most = _largest(model) if bound is None else bound
+    most = largest(model) if bound is None else bound
     check_positive(bound=most, radius=1.0 if radius is None else radius)
-    how = engine or Engine()
     central, cluster, local = central or FedAvg(), cluster or HypCluster(), local or Local()
-    told: dict[str, Any] = {"seed": seed, "engine": how, "progress": False}
+    told: dict[str, Any] = {"seed": seed, "engine": engine or Engine(), "progress": False}
+    between = _by_lambda(interpolation)
+    work = folds * (len(SHARING) + len(between) + 1) + 3
+    with Bar("advice", work, progress) as bar:
+        done = _Counter(bar)
 
-    def fit(part: ClientData) -> dict[str, Scores]:
-        return {
-            "global": central.fit(model, part, **told).evaluate(part),
-            "cluster": cluster.fit(model, part, **told).evaluate(part),
-            "local": local.fit(model, part, **told).evaluate(part),
-        }
+        def alone(part: ClientData) -> dict[str, Scores]:
+            models = local.fit(model, part, keep=False, **told)
+            return {"local": done(models.evaluate(part, mixture=0), "local models")}
 
-    def alone(part: ClientData) -> dict[str, Scores]:
-        return {"local": local.fit(model, part, **told).evaluate(part)}
+        def fit(part: ClientData) -> dict[str, Scores]:
+            one = central.fit(model, part, **told)
+            found = {"global": done(one.evaluate(part), "global model")}
+            several = cluster.fit(model, part, **told)
+            found["cluster"] = done(several.evaluate(part), "clusters")
+            for name, (_, algorithm) in between.items():
+                models = algorithm.fit(one, part, keep=False, **told)
+                found[name] = done(models.evaluate(part, mixture=0), name)
+            return found | alone(part)
 
-    losses = held_out(data, fit, folds, seed)
-    fewer = held_out(data, alone, folds, seed, fewer=True)
+        losses = held_out(data, fit, folds, seed)
+        fewer = held_out(data, alone, folds, seed, fewer=True)
+        one = done(central.fit(model, data, **told), "global model")
+        several = done(cluster.fit(model, data, **told), "discrepancies")
+        promised = promises(data, model, one, several, most, radius, delta, seed)
+        done(None, "done")
     size = data.bounds[:, 2] - data.bounds[:, 0]
-    decision = decide(losses, fewer, size, "global")
-    one, several = central.fit(model, data, **told), cluster.fit(model, data, **told)
-    return _with_bounds(data, model, decision, one, several, most, radius, delta, seed, folds)
-
-
-def _with_bounds(
-    data: ClientData, model: Model, decision: Decision, one: CentralModel, several: CentralModel,
-    most: float, radius: float | None, delta: float, seed: int, folds: int,
-) -> Advice:  # fmt: skip
-    """The experiment's advice beside what the bounds say."""
-    centre = jax.tree.map(lambda a: a[0], one.hypotheses)
-    where: dict[str, Any] = {"bound": most, "seed": seed}
-    if (model.spec or {}).get("name") != "categorical":
-        where |= {"radius": radius or _distance(model, centre, seed), "centre": centre}
-    clusters = several.assign(data)
-    size, d = data.sizes("train"), pseudo_dimension(model)
-    total = int(size[data.seen].sum())
-    in_each = np.bincount(clusters[data.seen], size[data.seen], minlength=several.q)
-    # An unseen client may like a model best that no seen one has trained: there is no mixture.
-    of_cluster, mixed = in_each[clusters], np.where(in_each > 0, np.arange(several.q), -1)[clusters]
-    mixed = np.where(mixed < 0, in_each.argmax(), mixed)
-    disc = {
-        "global": np.minimum(discrepancies(model, data, **where), most),
-        "cluster": np.minimum(discrepancies(model, data, clusters=mixed, **where), most),
-    }
-    disc["cluster"] = np.where(of_cluster > 0, disc["cluster"], most)
-    reckon: dict[str, Any] = {"d": d, "delta": delta, "bound": most}
-    rows = range(len(data))
-    found = {
-        "local": [bounds.local(m=size[k], **reckon) for k in rows],
-        "global": [bounds.global_(m=total, disc=disc["global"][k], **reckon) for k in rows],
-        "cluster": [
-            bounds.global_(m=max(of_cluster[k], 1), disc=disc["cluster"][k], **reckon) for k in rows
-        ],
-    }
-    stars = [
-        best_lambda(
-            m_k=size[k], m_C=max(total - size[k] * data.seen[k], 1), disc=disc["global"][k],
-            **reckon,
-        ).lambda_
-        for k in rows
-    ]  # fmt: skip
-    table = np.array([[float(b) for b in found[name]] for name in CANDIDATES])
+    decision = decide(_only(losses, SHARING), fewer, size, "global")
+    mixed = decide(_only(losses, ("global", *between)), None, size, "global")
+    gain, deviation, lambda_ = _interpolated(decision, mixed, between)
+    names = [name for name in CANDIDATES if name in gain]
     return Advice(
         client=data.ids,
+        seen=data.seen,
         size=size,
-        advice=decision.choice,
-        gain=decision.gain,
-        deviation=decision.deviation,
-        cluster=clusters,
-        discrepancy=disc,
-        bound=dict(zip(CANDIDATES, table, strict=True)),
-        bounds_say=np.array(CANDIDATES)[table.argmin(axis=0)],
-        lambda_=np.array(stars),
-        vacuous=np.array([all(found[name][k].vacuous for name in CANDIDATES) for k in rows]),
+        advice=np.array(names)[np.argmax([gain[name] for name in names], axis=0)],
+        sharing=decision.choice,
+        gain={name: gain[name] for name in names},
+        deviation=deviation,
+        held_out={n: v for n, v in ({**decision.raw, **mixed.raw}).items() if n != "global"},
+        lambda_=lambda_,
+        cluster=promised.cluster,
+        discrepancy=promised.discrepancy,
+        bound=promised.bound,
+        bounds_say=promised.say,
+        bounds_lambda=promised.lambda_,
+        vacuous=promised.vacuous,
         settings={
-            "bound": most, "delta": delta, "folds": folds, "seed": seed, "d": float(d),
-            "d_how": d.how, "radius": where.get("radius"), "trust": decision.trust,
+            **promised.settings, "folds": folds, "seed": seed, "trust": decision.trust,
+            "trust_interpolation": mixed.trust,
         },
     )  # fmt: skip
+
+
+class _Counter:
+    """Counts what is done, and says what."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar, self._done = bar, 0
+
+    def __call__(self, value: Any, note: str) -> Any:
+        self._done += 1
+        self._bar.update(self._done, note)
+        return value
+
+
+def _by_lambda(algorithm: Personal | None) -> dict[str, tuple[float, Any]]:
+    """The algorithm with each λ of its cover, by name; one without is the client's alone, λ = 1."""
+    if algorithm is None:
+        return {}
+    if not algorithm.cover:
+        return {"λ = 1": (1.0, algorithm)}
+    fixed: Callable[..., Any] = dataclasses.replace
+    return {f"λ = {v:g}": (v, fixed(algorithm, cover=(v,))) for v in algorithm.cover}
+
+
+def _only(losses: Losses, names: tuple[str, ...]) -> Losses:
+    return losses._replace(loss={name: losses.loss[name] for name in names})
+
+
+def _interpolated(
+    decision: Decision, mixed: Decision, between: dict[str, tuple[float, Any]]
+) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """Gains and deviations with interpolation's, at the λ that is best for each client."""
+    gain, deviation = dict(decision.gain), dict(decision.deviation)
+    if not between:
+        return gain, deviation, np.full(len(decision.choice), np.nan)
+    table = np.stack([mixed.gain[name] for name in between])
+    best, everybody = table.argmax(axis=0), np.arange(table.shape[1])
+    gain["interpolation"] = table[best, everybody]
+    spread = np.stack([mixed.deviation[name] for name in between])
+    deviation["interpolation"] = spread[best, everybody]
+    return gain, deviation, np.array([lambda_ for lambda_, _ in between.values()])[best]
 
 
 def _check(data: ClientData, model: Model, delta: float, folds: int) -> None:
@@ -206,17 +176,3 @@ def _check(data: ClientData, model: Model, delta: float, folds: int) -> None:
         raise ConfigError(f"folds={folds}: at least 3, one to hold out and two to learn from")
     if not data.seen.any():
         raise DataError("no client is seen, so there is no global model to advise on")
-
-
-def _largest(model: Model) -> float:
-    """The loss that is taken for the largest: of a tenth of the uniform probability."""
-    if model.kind == "regression":
-        raise DataError("bound: a squared error has no largest value; give bound=, say of 4·|y|²")
-    return math.log(10 * (model.classes or 1))
-
-
-def _distance(model: Model, params: Any, seed: int) -> float:
-    """How far parameters are from where training began."""
-    began = model.init(jax.random.key(seed))
-    gaps = jax.tree.map(lambda a, b: float(((a - b) ** 2).sum()), params, began)
-    return max(math.sqrt(sum(jax.tree.leaves(gaps))), 1e-3)

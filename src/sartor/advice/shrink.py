@@ -24,7 +24,7 @@ class Estimate(NamedTuple):
 
     Attributes:
         mean: the posterior mean.
-        deviation: its standard deviation.
+        deviation: how far the client may be from it, as a standard deviation.
         prior: what would be believed without the client's own examples.
         between: the variance of clients around the prior.
     """
@@ -76,10 +76,10 @@ def shrink(mean: Floats, variance: Floats, size: npt.ArrayLike, trust: float = 1
         if abs(new - between) <= 1e-9 * max(new, 1e-12):
             break
         between = new
-    prior, between = design @ line, trust * between
-    weight = np.zeros(len(mean))
-    weight[known] = between / (between + within)
+    prior, believed = design @ line, trust * between
+    weight, error = np.zeros(len(mean)), np.zeros(len(mean))
+    weight[known], error[known] = believed / (believed + within), within
     own = np.where(known, mean, prior)
-    deviation = np.full(len(mean), np.sqrt(between))
-    deviation[known] = np.sqrt(between * within / (between + within))
+    # How far the client may be from it: by its place among clients, and by its examples' chance.
+    deviation = np.sqrt((1 - weight) ** 2 * between + weight**2 * error)
     return Estimate(prior + weight * (own - prior), deviation, prior, float(between))

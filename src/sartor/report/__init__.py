@@ -5,10 +5,12 @@ from pathlib import Path
 
 from sartor.errors import FileError
 from sartor.files import write_atomic
+from sartor.report.advice import advice_sections
 from sartor.report.compare import comparison
 from sartor.report.emnist import emnist_sections
 from sartor.report.page import Section, document
 from sartor.report.record import Record
+from sartor.report.regret import regret_sections
 from sartor.report.runs import run_sections
 from sartor.report.synthetic import synthetic_sections
 
@@ -16,8 +18,10 @@ __all__ = ["write_report"]
 
 KINDS: dict[str, tuple[str, Callable[[Record], list[Section]]]] = {
     "run": ("Sartor report", run_sections),
+    "advice": ("Advice", advice_sections),
     "synthetic": ("The synthetic experiment", synthetic_sections),
     "emnist": ("The EMNIST experiment", emnist_sections),
+    "regret": ("The regret of advice", regret_sections),
 }
 """What a directory can hold: a title, and what makes the sections."""
 

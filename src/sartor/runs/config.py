@@ -100,7 +100,7 @@ def read_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} is not readable TOML: {error}") from error
     for text in overrides:
-        _override(table, text)
+        override(table, text)
     return parse_config(table, relative_to=path.parent)
 
 
@@ -132,9 +132,9 @@ def parse_config(table: Mapping[str, Any], relative_to: Path | None = None) -> C
         data=_data(dict(table["data"]), seed, relative_to or Path.cwd()),
         split=split,
         model=model,
-        central=_algorithm("central", table["central"], central.ALGORITHMS),
+        central=algorithm_of("central", table["central"], central.ALGORITHMS),
         personal=tuple(
-            _algorithm(f"personal.{i}", one, personal.ALGORITHMS)
+            algorithm_of(f"personal.{i}", one, personal.ALGORITHMS)
             for i, one in enumerate(table.get("personal", []))
         ),
         engine=Engine(**engine),
@@ -169,7 +169,8 @@ def _data(table: Table, seed: int, relative_to: Path) -> Table:
     return {**table, "path": str(path.resolve())}
 
 
-def _algorithm(where: str, table: Any, algorithms: Mapping[str, Any]) -> Any:
+def algorithm_of(where: str, table: Any, algorithms: Mapping[str, Any]) -> Any:
+    """The algorithm that a table names, with the settings in it."""
     if not isinstance(table, dict):
         raise ConfigError(f"{where} must be a table (got {table!r})")
     _choose(where, table, algorithms)
@@ -192,7 +193,8 @@ def _choose(where: str, table: Table, choices: Mapping[str, Any], key: str = "na
         raise ConfigError(f"{where}.{key} is {name!r}; {hint}")
 
 
-def _override(table: Table, text: str) -> None:
+def override(table: Table, text: str) -> None:
+    """Change a table as a text such as ``central.rounds=50`` says."""
     key, sign, value = text.partition("=")
     *path, last = key.strip().split(".")
     if not sign or not all((*path, last)):

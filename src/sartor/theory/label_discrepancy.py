@@ -122,7 +122,8 @@ def discrepancy(
             where[:, sizes[0] :],
             np.full((len(rows), sizes[1]), 1 / sizes[1], np.float32),
         )
-        found = _search(model, both, pairs, bound, radius, centre, seed, starts, steps)
+        how = _ascent(radius, starts, steps)
+        found = _search(model, both, pairs, bound, centre, how, seed)
     return Discrepancy.of(float(found[0]), kind == "exact", found[1:])
 
 
@@ -136,6 +137,7 @@ def discrepancies(
     centre: Params | None = None,
     method: Literal["exact", "ascent"] | None = None,
     sample: int = 1024,
+    draw: int | None = None,
     seed: int = 0,
     starts: int = 4,
     steps: int = 200,
@@ -154,6 +156,7 @@ def discrepancies(
         centre: see :func:`discrepancy`.
         method: see :func:`discrepancy`.
         sample: how many examples stand for a mixture, and for a client that has more, in an ascent.
+        draw: take so many of them for a step of the ascent, at random, for speed; all if not given.
         seed: of sampling and starts.
         starts: of the ascent, for each sign.
         steps: of the ascent, from each start.
@@ -178,7 +181,8 @@ def discrepancies(
     }  # fmt: skip
     second = _padded([mixtures[f] for f in which])
     pairs = Pairs(*first, *second)
-    return _search(model, columns, pairs, bound, radius, centre, seed, starts, steps)
+    how = _ascent(radius, starts, steps, draw)
+    return _search(model, columns, pairs, bound, centre, how, seed)
 
 
 def discrepancy_matrix(
@@ -212,7 +216,8 @@ def discrepancy_matrix(
     j, k = np.triu_indices(len(data), 1)
     if len(j):
         pairs = Pairs(drawn[j], weights[j], drawn[k], weights[k])
-        found[j, k] = _search(model, columns, pairs, bound, radius, centre, seed, starts, steps)
+        how = _ascent(radius, starts, steps)
+        found[j, k] = _search(model, columns, pairs, bound, centre, how, seed)
     return found + found.T
 
 
@@ -355,15 +360,19 @@ def _between(
     return exact.linear(first, second, radius)
 
 
+def _ascent(radius: float | None, starts: int, steps: int, draw: int | None = None) -> Ascent:
+    assert radius is not None
+    return Ascent(radius, starts, steps, draw=draw)
+
+
 def _search(
-    model: Model, examples: _Examples, pairs: Pairs, bound: float | None, radius: float | None,
-    centre: Params | None, seed: int, starts: int, steps: int,
+    model: Model, examples: _Examples, pairs: Pairs, bound: float | None, centre: Params | None,
+    how: Ascent, seed: int,
 ) -> Floats:  # fmt: skip
-    assert bound is not None and radius is not None
+    assert bound is not None
     if centre is None:
         centre = jax.tree.map(jnp.zeros_like, model.init(jax.random.key(0)))
     x = None if model.kind == "density" else examples.x
-    how = Ascent(radius, starts, steps)
     return ascend(model, bound, centre, x, examples.y, pairs, how, jax.random.key(seed))
 
 

@@ -86,12 +86,12 @@ QUICK_SMOOTHED = ((2.0, 0.0), (2.0, 0.3), (4.0, 0.0))
 Finetune have the choice, whose programs are small."""
 
 
-def _epochs(samples: int) -> int:
+def epochs_for(samples: int) -> int:
     """So many passes that a client takes about the same number of steps, whatever it has."""
     return max(1, round(STEPS / -(-samples // BATCH)))
 
 
-def _rounds(samples: int) -> int:
+def rounds_for(samples: int) -> int:
     """Fewer where a client takes several steps in each."""
     return ROUNDS if samples <= BATCH else 2 * ROUNDS // 3
 
@@ -102,7 +102,7 @@ def _samples(data: ClientData) -> int:
 
 
 def _fedavg(rate: float, model: Model, data: ClientData, seed: int) -> CentralModel:
-    rounds = _rounds(_samples(data))
+    rounds = rounds_for(_samples(data))
     return FedAvg(rounds=rounds, learning_rate=rate, **EVERYBODY).fit(
         model, data, seed=seed, progress=False
     )
@@ -113,7 +113,7 @@ def hypcluster(q: int) -> Callable[[float, Model, ClientData, int], CentralModel
 
     def fit(rate: float, model: Model, data: ClientData, seed: int) -> CentralModel:
         algorithm = HypCluster(
-            q=q, start="kmeans++", restarts=RESTARTS[q], rounds=_rounds(_samples(data)),
+            q=q, start="kmeans++", restarts=RESTARTS[q], rounds=rounds_for(_samples(data)),
             learning_rate=rate, **EVERYBODY,
         )  # fmt: skip
         return algorithm.fit(model, data, seed=seed, progress=False)
@@ -122,29 +122,29 @@ def hypcluster(q: int) -> Callable[[float, Model, ClientData, int], CentralModel
 
 
 def _local(rate: float, model: Model, data: ClientData, seed: int) -> PersonalModels:
-    algorithm = Local(epochs=_epochs(_samples(data)), batch=BATCH, learning_rate=rate)
+    algorithm = Local(epochs=epochs_for(_samples(data)), batch=BATCH, learning_rate=rate)
     return algorithm.fit(model, data, seed=seed, progress=False)
 
 
 def _unstopped(rate: float, model: Model, data: ClientData, seed: int) -> PersonalModels:
-    algorithm = Local(epochs=10 * _epochs(_samples(data)), batch=BATCH, learning_rate=rate)
+    algorithm = Local(epochs=10 * epochs_for(_samples(data)), batch=BATCH, learning_rate=rate)
     return algorithm.fit(model, data, seed=seed, progress=False)
 
 
 def _finetune(rate: float, central: CentralModel, data: ClientData, seed: int) -> PersonalModels:
-    algorithm = Finetune(epochs=_epochs(_samples(data)), batch=BATCH, learning_rate=rate)
+    algorithm = Finetune(epochs=epochs_for(_samples(data)), batch=BATCH, learning_rate=rate)
     return algorithm.fit(central, data, seed=seed, progress=False)
 
 
 def _dapper(rate: float, central: CentralModel, data: ClientData, seed: int) -> PersonalModels:
-    epochs = max(1, _epochs(_samples(data)) // 5)  # of five times as many samples
+    epochs = max(1, epochs_for(_samples(data)) // 5)  # of five times as many samples
     algorithm = Dapper(epochs=epochs, batch=BATCH, learning_rate=rate, cover=COVER)
     return algorithm.fit(central, data, seed=seed, progress=False)
 
 
 def _mapper(rate: float, central: CentralModel, data: ClientData, seed: int) -> PersonalModels:
     algorithm = Mapper(
-        epochs=_epochs(_samples(data)), batch=BATCH, learning_rate=rate, cover=COVER,
+        epochs=epochs_for(_samples(data)), batch=BATCH, learning_rate=rate, cover=COVER,
         rounds=JOINT_ROUNDS, cohort=CLIENTS,
         central_learning_rate=float(central.algorithm["learning_rate"]),
     )  # fmt: skip

@@ -1,0 +1,119 @@
+"""What is advised, to every client and overall."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sartor.evaluation.statistics import bootstrap_interval
+
+Floats = npt.NDArray[np.float64]
+Words = npt.NDArray[np.str_]
+
+SHARING = ("local", "global", "cluster")
+"""Whom a client can share a model with: nobody, everybody, its cluster."""
+
+CANDIDATES = (*SHARING, "interpolation")
+"""What a client can be advised to take; the last starts from the global model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """What every client is advised, and why.
+
+    Gains are over the global model, in what the model loses on an example.
+
+    Attributes:
+        client: ids.
+        seen: whether the client takes part in central training.
+        size: training examples m_k, those held out to choose by included.
+        advice: the candidate with the largest expected gain: ``"local"``, ``"global"``,
+            ``"cluster"`` or ``"interpolation"``.
+        sharing: the same without interpolation.
+        gain: by candidate, the expected gain.
+        deviation: its standard deviation, over what the client may be like.
+        held_out: by candidate, and for interpolation by λ, the mean gain on the client's own
+            held-out examples; NaN where it has none.
+        lambda_: the λ of interpolation with the largest expected gain; NaN if none was tried.
+        cluster: the cluster of each client.
+        discrepancy: to everybody, and to the client's cluster.
+        bound: by candidate, the paper's bound of its excess loss.
+        bounds_say: whom the client should share a model with: that with the least bound.
+        bounds_lambda: λ*, the one of interpolation with the least bound.
+        vacuous: whether none of a client's bounds promises anything.
+        settings: what was given or chosen.
+    """
+
+    client: tuple[str, ...]
+    seen: npt.NDArray[np.bool_]
+    size: npt.NDArray[np.int64]
+    advice: Words
+    sharing: Words
+    gain: Mapping[str, Floats]
+    deviation: Mapping[str, Floats]
+    held_out: Mapping[str, Floats]
+    lambda_: Floats
+    cluster: npt.NDArray[np.int64]
+    discrepancy: Mapping[str, Floats]
+    bound: Mapping[str, Floats]
+    bounds_say: Words
+    bounds_lambda: Floats
+    vacuous: npt.NDArray[np.bool_]
+    settings: Mapping[str, Any]
+
+    @property
+    def agree(self) -> npt.NDArray[np.bool_]:
+        """Whether bounds and experiment would have the client share a model with the same."""
+        found: npt.NDArray[np.bool_] = self.sharing == self.bounds_say
+        return found
+
+    @property
+    def best(self) -> Floats:
+        """The expected gain of what is advised."""
+        return np.max([self.gain[name] for name in self.gain], axis=0)
+
+    def shares(self) -> dict[str, float]:
+        """The share of clients that each candidate is advised to."""
+        return {name: float((self.advice == name).mean()) for name in self.gain}
+
+    def policies(self) -> dict[str, dict[str, float | None]]:
+        """What each policy gains in the mean over clients: one candidate for all, or as advised.
+
+        ``gain`` is expected; ``low`` and ``high`` are the 95% interval over clients of what was
+        gained on held-out examples, where nothing was chosen by them.
+        """
+        found: dict[str, dict[str, float | None]] = {}
+        for name, raw in self.held_out.items():
+            known = raw[np.isfinite(raw)]
+            low, high = bootstrap_interval(known) if len(known) > 1 else (None, None)
+            mean = float(known.mean()) if len(known) else None
+            found[name] = {"held_out": mean, "low": low, "high": high}
+            if name in self.gain:
+                found[name]["gain"] = float(self.gain[name].mean())
+        found["as advised"] = {"gain": float(self.best.mean())}
+        return found
+
+    def columns(self) -> dict[str, Any]:
+        """A table with a row for every client, by column."""
+        others = [name for name in self.gain if name != "global"]
+        gains = {f"gain_{name}": self.gain[name] for name in others}
+        spreads = {f"deviation_{name}": self.deviation[name] for name in others}
+        return {
+            "client": list(self.client), "seen": self.seen, "train_size": self.size,
+            "advice": self.advice, "sharing": self.sharing, "lambda": self.lambda_,
+            **gains, **spreads, "cluster": self.cluster,
+            **{f"discrepancy_{name}": values for name, values in self.discrepancy.items()},
+            **{f"bound_{name}": values for name, values in self.bound.items()},
+            "bounds_say": self.bounds_say, "bounds_lambda": self.bounds_lambda,
+            "agree": self.agree, "vacuous": self.vacuous,
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name} {share:.0%}" for name, share in self.shares().items())
+        return (
+            f"Advice({len(self.client)} clients: {told}; bounds agree for {self.agree.mean():.0%})"
+        )

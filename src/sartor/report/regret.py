@@ -1,0 +1,127 @@
+"""The report of the regret of advice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from sartor.report.figures import drawing, legend, look
+from sartor.report.page import Section, interval, number, share
+from sartor.report.record import Record
+from sartor.report.runs import provenance
+
+Row = Mapping[str, Any]
+
+TITLES = {
+    "local": "Local",
+    "global": "FedAvg",
+    "cluster": "HypCluster",
+    "bounds": "bounds alone",
+    "advice": "advice",
+    "interpolation": "advice, with interpolation",
+}
+"""Policies as they are called."""
+
+
+def regret_sections(record: Record) -> list[Section]:
+    """The parts of the page."""
+    results = record.results
+    lead = Section("Summary")
+    lead.lead([
+        f"With Local {claim['local']}: {claim['what'][0].lower()}{claim['what'][1:]}: "
+        f"{claim['found']}{'' if claim['holds'] else ' (it does not hold)'}."
+        for claim in results["claims"]
+    ])  # fmt: skip
+    lead.text(
+        "A client's regret: the expected loss of the model that it is advised to take, less that "
+        "of the best of Local, FedAvg and HypCluster for it, known exactly for the paper's "
+        "synthetic clients. Advice sees their training samples only.",
+        "note",
+    )
+    return [
+        lead,
+        *(_kind(record, kind, n) for n, kind in enumerate(results["regret"])),
+        _method(results),
+        provenance(record, "sartor reproduce advice --out DIRECTORY"),
+    ]
+
+
+def _kind(record: Record, kind: str, place: int) -> Section:
+    section, rows = Section(f"Local {kind}"), record.results["regret"][kind]
+    head = ["samples", *TITLES.values(), "advised to stay local"]
+    best = [
+        (r, 1 + n)
+        for r, row in enumerate(rows)
+        for n, name in enumerate(TITLES)
+        if row[name]["mean"] == min(row[other]["mean"] for other in TITLES)
+    ]
+    section.table(
+        head,
+        [
+            [
+                str(row["samples"] or "mean"),
+                *(number(row[name]["mean"]) for name in TITLES),
+                share(row.get("local_share")),
+            ]
+            for row in rows
+        ],
+        "Mean regret in nats over clients and populations; the least is bold",
+        best=best,
+    )
+    section.figure(
+        regret_figure(rows[:-1]),
+        "Mean regret by samples per client, with 95% intervals over populations.",
+        record.directory / "figures" / f"regret-{place}",
+    )
+    section.table(
+        ["samples", *TITLES.values()],
+        [
+            [
+                str(row["samples"] or "mean"),
+                *(interval([row[n]["low"], row[n]["high"]]) for n in TITLES),
+            ]
+            for row in rows
+        ],
+        "95% intervals over populations",
+    )
+    return section
+
+
+def regret_figure(rows: list[Row]) -> Figure:
+    """Regret of every policy against the number of samples."""
+    with drawing(6.8, 3.8) as (figure, axes):
+        at = np.array([row["samples"] for row in rows], float)
+        for place, (name, title) in enumerate(TITLES.items()):
+            colour, line = look(place)
+            mean, low, high = (
+                np.array([np.nan if row[name][k] is None else row[name][k] for row in rows])
+                for k in ("mean", "low", "high")
+            )
+            axes.plot(at, mean, color=colour, linestyle=line, marker="o", markersize=3, label=title)
+            axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.set_xscale("log")
+        axes.set_xticks(at, [f"{m:g}" for m in at])
+        axes.minorticks_off()
+        axes.set_yscale("symlog", linthresh=0.01)
+        axes.set_xlabel("samples per client")
+        axes.set_ylabel("mean regret, nats")
+        axes.grid(linewidth=0.6)
+        legend(axes, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=8)
+        return figure
+
+
+def _method(results: Row) -> Section:
+    section, settings = Section("How it was done"), results["settings"]
+    section.text(
+        f"{settings['seeds']} populations of 100 clients; step sizes of all methods are chosen on "
+        "two others, by samples that were held out. How advice decides was settled on populations "
+        "of another seed. Advice sees five folds of the training samples; then every candidate is "
+        "fitted on all of them, and its expected loss computed from the true distributions. "
+        "Bounds alone: the candidate with the least bound. With interpolation: a client may also "
+        "be advised data interpolation with one of a few λ; its regret is still against the best "
+        "of the three, and may be below 0."
+    )
+    return section

@@ -1,0 +1,223 @@
+"""Advice as a command: data or a run in, a directory with every client's advice out."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sartor import central, personal
+from sartor.advice import Advice, advise
+from sartor.advice.advise import INTERPOLATION
+from sartor.central import Central, FedAvg
+from sartor.central.settings import describe
+from sartor.data import ClientData
+from sartor.errors import ConfigError, FileError
+from sartor.evaluation.statistics import jsonable
+from sartor.files import is_free, write_atomic, write_json
+from sartor.personal import Local, Personal
+from sartor.report import write_report
+from sartor.runs.config import Config, Table, algorithm_of, override, parse_config
+from sartor.runs.record import provenance, write_table
+from sartor.runs.toml import to_toml
+from sartor.runs.values import check_table
+
+OPTIONS: dict[str, Any] = {"folds": int, "delta": float, "bound": float, "radius": float}
+"""What ``[advice]`` may say: arguments of :func:`sartor.advise`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AdviceConfig:
+    """Everything that advice depends on.
+
+    Attributes:
+        base: data, model, engine, seed, and as its central algorithm how the global model is made.
+        cluster: how the clusters' models are made.
+        local: how a model of a client's own is made.
+        interpolation: what lies between; none if it is not to be tried.
+        options: ``folds``, ``delta``, ``bound`` and ``radius``, where they are given.
+    """
+
+    base: Config
+    cluster: Central
+    local: Personal
+    interpolation: Personal | None
+    options: Table
+
+    def to_table(self) -> Table:
+        """Plain values, as they are written to ``config.toml``."""
+        table = {k: v for k, v in self.base.to_table().items() if k != "personal"}
+        mixed = describe(self.interpolation) if self.interpolation else {"name": "none"}
+        several = {"cluster": describe(self.cluster), "local": describe(self.local)}
+        several["interpolation"] = mixed
+        table |= {n: {k: v for k, v in of.items() if v is not None} for n, of in several.items()}
+        return {**table, "advice": self.options}
+
+
+def advice_config(
+    source: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    columns: Mapping[str, Any] | None = None,
+    model: str | None = None,
+    seed: int | None = None,
+) -> AdviceConfig:
+    """What to advise on, and by which experiment.
+
+    Args:
+        source: a run directory, whose data, model and algorithms are taken, or data.
+        overrides: texts such as ``central.rounds=50``.
+        columns: of data that is a table; arguments of :func:`sartor.data.open`.
+        model: the name of a ready model; one that fits the labels, if not given.
+        seed: of all randomness; the run's, or 0.
+    """
+    source = Path(source)
+    table = _table_of_run(source)
+    if table is None:
+        if not source.exists():
+            raise FileError(f"there is no {source}; name a file or directory with data, or a run")
+        table = {"data": {"path": str(source.resolve()), **(columns or {})}}
+    elif columns:
+        raise ConfigError(f"{source} is a run, and says itself which columns to take")
+    if model is not None:
+        table["model"] = {"name": model}
+    if seed is not None:
+        table["seed"] = seed
+    for text in overrides:
+        override(table, text)
+    return _parsed(table, source)
+
+
+def advise_run(
+    config: AdviceConfig, out: str | Path, *, progress: bool | None = None
+) -> tuple[Advice, dict[str, Any]]:
+    """Advise every client, and write a directory about it.
+
+    Args:
+        config: see :func:`advice_config`.
+        out: the directory, new or empty; it will hold ``config.toml``, ``results.json``,
+            ``per_client.parquet``, ``figures/`` and ``report.html``.
+        progress: whether to show a bar; on a terminal only, if not given.
+
+    Returns:
+        The advice, and what is in ``results.json``.
+    """
+    out, began = Path(out), time.perf_counter()
+    if not is_free(out):
+        raise FileError(f"{out} is not empty; choose another --out")
+    base = config.base
+    data = base.open_data()
+    model = base.make_model(data)
+    advice = advise(
+        data, model, central=base.central, cluster=config.cluster, local=config.local,
+        interpolation=config.interpolation, seed=base.seed, engine=base.engine, progress=progress,
+        **config.options,
+    )  # fmt: skip
+    results = jsonable({
+        "experiment": "advice",
+        "seed": base.seed,
+        "data": {"fingerprint": data.fingerprint, "summary": repr(data)},
+        "model": base.model["name"],
+        "loss": "squared error" if model.kind == "regression" else "log-loss, in nats",
+        **summary(advice),
+        **provenance(),
+        "wall_seconds": {"total": round(time.perf_counter() - began, 1)},
+    })  # fmt: skip
+    write_atomic(out / "config.toml", to_toml(config.to_table()))
+    write_table(out / "per_client.parquet", pa.table(advice.columns()))
+    write_json(out / "results.json", results)
+    write_report([out], out / "report.html")
+    return advice, results
+
+
+def summary(advice: Advice) -> dict[str, Any]:
+    """What there is to say about all clients together."""
+    pairs = Counter(zip(advice.sharing.tolist(), advice.bounds_say.tolist(), strict=True))
+    known = advice.lambda_[np.isfinite(advice.lambda_)]
+    return {
+        "settings": dict(advice.settings),
+        "clients": len(advice.client),
+        "shares": advice.shares(),
+        "policies": advice.policies(),
+        "sharing": [{"experiment": a, "bounds": b, "clients": n} for (a, b), n in pairs.items()],
+        "agree": float(advice.agree.mean()),
+        "vacuous": float(advice.vacuous.mean()),
+        "lambda": {f"{v:g}": int((known == v).sum()) for v in np.unique(known)},
+        "bounds_lambda": np.quantile(advice.bounds_lambda, [0.0, 0.5, 1.0]).tolist(),
+    }
+
+
+def _table_of_run(source: Path) -> Table | None:
+    """The configuration of a run, if it is one: what it has of each kind is taken over."""
+    path = source / "config.toml"
+    if not path.is_file():
+        return None
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path} is not readable TOML: {error}") from error
+    if not {"data", "model", "central"} <= set(table):
+        raise FileError(f"{path} is not of a run; name a run directory, or data")
+    if "advice" in table:
+        return table
+    run = parse_config(table, relative_to=source)
+    taken = {k: v for k, v in run.to_table().items() if k != "personal"}
+    if hasattr(run.central, "q"):
+        taken["cluster"] = taken["central"]
+        shared = inspect.signature(FedAvg).parameters
+        taken["central"] = {"name": "FedAvg"} | {
+            k: v for k, v in taken["cluster"].items() if k in shared
+        }
+    else:
+        rounds = {k: taken["central"][k] for k in ("rounds", "cohort", "batch")}
+        taken["cluster"] = {"name": "HypCluster", **rounds}
+    for algorithm in run.personal:
+        kind = "local" if isinstance(algorithm, Local) else "interpolation"
+        mine = {k: v for k, v in describe(algorithm).items() if v is not None}
+        if "cover" in mine:
+            mine["cover"] = list(INTERPOLATION.cover)
+        if mine["name"] != "Mapper":  # its joint rounds are no quick experiment
+            taken.setdefault(kind, mine)
+    return taken
+
+
+def _parsed(table: Table, source: Path) -> AdviceConfig:
+    own = ("cluster", "local", "interpolation", "advice")
+    rest = {key: value for key, value in table.items() if key not in own}
+    rest.setdefault("central", {"name": "FedAvg"})
+    if "model" not in rest:  # it takes a look at the data, which is opened again for the work
+        rest["model"] = {"name": _model_for(parse_config({**rest, "model": {"name": "logistic"}}))}
+    options = table.get("advice", {})
+    check_table("advice", options, OPTIONS)
+    given = table.get("interpolation", {})
+    if given.get("name", "Dapper") == "Dapper":
+        given = {k: v for k, v in describe(INTERPOLATION).items() if v is not None} | given
+
+    def algorithm(kind: str, name: str, known: Mapping[str, Any]) -> Any:
+        return algorithm_of(kind, {"name": name, **table.get(kind, {})}, known)
+
+    return AdviceConfig(
+        base=parse_config(rest, relative_to=source if source.is_dir() else source.parent),
+        cluster=algorithm("cluster", "HypCluster", central.ALGORITHMS),
+        local=algorithm("local", "Local", personal.ALGORITHMS),
+        interpolation=None
+        if given["name"] == "none"
+        else algorithm_of("interpolation", given, personal.ALGORITHMS),
+        options=options,
+    )
+
+
+def _model_for(config: Config) -> str:
+    """A model for these labels, quick to train."""
+    data: ClientData = config.open_data()
+    if "x" not in data.columns:
+        return "categorical"
+    return "linear" if data.columns["y"].dtype.kind == "f" else "logistic"
