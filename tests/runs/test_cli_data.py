@@ -31,7 +31,7 @@ def images(tmp_path):
 
 def test_from_format_to_format_and_back(sartor, images, tmp_path):
     """One after the other: all hold the same arrays, and those of the start."""
-    assert set(cli.Format) == set(FORMATS)
+    assert set(cli.data.Format) == set(FORMATS)
     expected, path = library.data.open(images), images
     for name in (*FORMATS, *reversed(FORMATS)):
         target = path.parent / f"{path.name}-{name}"

@@ -1,0 +1,94 @@
+"""``sartor data``: get data, look at it, convert it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import sartor
+from sartor.cli.options import (
+    ClientColumn,
+    DomainColumn,
+    FeatureColumns,
+    LabelColumn,
+    stoppable,
+)
+
+data_app = typer.Typer(help="Get data, look at it, convert it.", no_args_is_help=True)
+
+
+@data_app.command("download")
+def download_command(
+    cache: Annotated[
+        Path | None, typer.Option(help="The directory to keep it in. (default: ~/.cache/sartor)")
+    ] = None,
+) -> None:
+    """Get federated EMNIST, 3,400 writers of 62 classes, or go on getting it."""
+    with stoppable(resume=True):  # the same command goes on
+        folder = sartor.data.download("emnist", cache)
+    typer.echo(f"Data:  {folder}")
+
+
+DataPath = Annotated[Path, typer.Argument(help="A file or directory with clients' data.")]
+
+
+class Format(StrEnum):
+    """What data can be converted to."""
+
+    hdf5 = "hdf5"
+    sqlite = "sqlite"
+    fedjax = "fedjax"
+    leaf = "leaf"
+    sartor = "sartor"
+
+
+@data_app.command("convert")
+def convert_command(
+    path: DataPath,
+    out: Annotated[Path, typer.Argument(help="The directory to write, new or empty.")],
+    to: Annotated[
+        Format,
+        typer.Option(
+            help="TensorFlow Federated's HDF5 or SQLite, FedJAX's SQLite, LEAF's JSON, or Sartor's "
+            "own directory, pixels as bytes and mapped when it is opened."
+        ),
+    ],
+    client: ClientColumn = None,
+    label: LabelColumn = None,
+    domain: DomainColumn = None,
+    features: FeatureColumns = None,
+) -> None:
+    """Write data in another format."""
+    opened = sartor.data.open(
+        path, client=client, label=label, domain=domain, features=features or None
+    )
+    sartor.data.convert(opened, out, to.value)
+    typer.echo(
+        f"Data:  {out}, {to.value} of {len(opened):,} clients, {len(opened.rows):,} examples"
+    )
+
+
+@data_app.command("info")
+def info_command(
+    path: DataPath,
+    client: ClientColumn = None,
+    label: LabelColumn = None,
+    domain: DomainColumn = None,
+    features: FeatureColumns = None,
+) -> None:
+    """Show clients, sizes and labels, and warn where the order of clients carries a shift."""
+    opened = sartor.data.open(
+        path, client=client, label=label, domain=domain, features=features or None
+    )
+    rows = sartor.data.describe(opened).rows()
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        typer.echo(f"{name:<{width}}  {value}")
+    if len(opened) < 8:
+        return  # too few to tell an order by
+    shift = sartor.data.order_shift(opened)
+    if shift.message:
+        typer.echo(f"warning: {shift.message}", err=True)

@@ -1,0 +1,222 @@
+"""``sartor reproduce``: what the paper shows."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sartor.cli.options import RUNS, SeedOption, say_if_new, stoppable
+from sartor.experiments import coverage, emnist, regret, synthetic
+from sartor.experiments.examples import EXAMPLES
+
+reproduce_app = typer.Typer(help="Run what the paper shows.", no_args_is_help=True)
+
+
+@reproduce_app.command("examples")
+def examples_command(
+    seed: SeedOption = 0,
+) -> None:
+    """The paper's three examples, through the public classes; takes about a minute."""
+    failed = False
+    for title, example in EXAMPLES.items():
+        typer.echo(title)
+        for finding in example(seed):
+            mark = "as expected" if finding.holds else "NOT as expected"
+            line = f"  {finding.what}: {finding.value:.3f} (expected: {finding.expected}), {mark}"
+            typer.echo(line)
+            failed |= not finding.holds
+    if failed:
+        raise typer.Exit(1)
+
+
+class ConstantsOf(StrEnum):
+    """Of the bounds."""
+
+    derived = "derived"
+    paper = "paper"
+
+
+@reproduce_app.command("bounds")
+def bounds_command(
+    constants: Annotated[
+        ConstantsOf, typer.Option(help="As proved with all constants, or as printed in the paper.")
+    ] = ConstantsOf.derived,
+    draws: Annotated[int, typer.Option(help="How often samples are drawn.", min=100)] = 1000,
+    seed: SeedOption = 0,
+) -> None:
+    """The paper's bounds against what they bound, on a class where that is exact; takes seconds."""
+    for line in coverage.as_text(coverage.coverage(draws, seed, constants.value)):
+        typer.echo(line)
+
+
+class Layout(StrEnum):
+    """How the synthetic clients' own symbols are placed."""
+
+    literal = "literal"
+    shifted = "shifted"
+
+
+class Loss(StrEnum):
+    """The training loss of the synthetic experiment."""
+
+    plain = "plain"
+    smoothed = "smoothed"
+
+
+@reproduce_app.command("synthetic")
+def synthetic_command(
+    out: Annotated[
+        Path | None, typer.Option(help="The directory. (default: runs/synthetic)")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smaller version, in less than a minute.")
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="Populations to average over. (default: 20; quick: 6)")
+    ] = None,
+    samples: Annotated[
+        list[int] | None,
+        typer.Option(help="Samples per client; repeat it. (default: from 5 to 1000)"),
+    ] = None,
+    layout: Annotated[
+        Layout, typer.Option(help="Own symbols as printed in the paper, or apart from clusters'.")
+    ] = Layout.literal,
+    loss: Annotated[
+        Loss, typer.Option(help="The training loss: plain, or with the paper's label smoothing.")
+    ] = Loss.plain,
+    seed: SeedOption = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the experiment in that directory.")
+    ] = False,
+) -> None:
+    """Table 1 and Figure 1 of the paper, beside what is possible; takes about ten minutes."""
+    _reproduce(
+        synthetic, out or RUNS / "synthetic", quick, resume,
+        seeds=seeds, samples=tuple(samples) if samples else None, layout=layout.value,
+        loss=loss.value, seed=seed,
+    )  # fmt: skip
+
+
+@reproduce_app.command("advice")
+def regret_command(
+    out: Annotated[Path | None, typer.Option(help="The directory. (default: runs/regret)")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smaller version, in about a minute.")
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="Populations to average over. (default: 10; quick: 2)")
+    ] = None,
+    samples: Annotated[
+        list[int] | None,
+        typer.Option(help="Samples per client; repeat it. (default: from 5 to 1000)"),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed of all randomness; advice was settled on seed 0.")
+    ] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the experiment in that directory.")
+    ] = False,
+) -> None:
+    """What advice is worth: its regret on the paper's synthetic clients, beside the bounds'."""
+    _reproduce(
+        regret, out or RUNS / "regret", quick, resume,
+        seeds=seeds, samples=tuple(samples) if samples else None, seed=seed,
+    )  # fmt: skip
+
+
+class Row(StrEnum):
+    """A row of the EMNIST tables."""
+
+    fedavg = "fedavg"
+    agnostic = "agnostic"
+    hypcluster = "hypcluster"
+
+
+class Part(StrEnum):
+    """A part of the EMNIST experiment."""
+
+    tables = "tables"
+    local = "local"
+    controls = "controls"
+    lambda_ = "lambda"
+    starts = "starts"
+    clusters = "clusters"
+    order = "order"
+    optimizers = "optimizers"
+
+
+class Precision(StrEnum):
+    """Of the arithmetic."""
+
+    f32 = "f32"
+    bf16 = "bf16"
+
+
+@reproduce_app.command("emnist")
+def emnist_command(
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Where the writers' images are; 'emnist' downloads them, 'generated' makes some."
+        ),
+    ] = "emnist",
+    out: Annotated[Path | None, typer.Option(help="The directory. (default: runs/emnist)")] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="A much smaller version for two cores: a small network, 100 writers, few rounds.",
+        ),
+    ] = False,
+    part: Annotated[
+        list[Part] | None, typer.Option(help="What to run; repeat it. (default: everything)")
+    ] = None,
+    row: Annotated[
+        list[Row] | None, typer.Option(help="A row of the tables; repeat it. (default: all three)")
+    ] = None,
+    writers: Annotated[
+        int | None,
+        typer.Option(help="How many writers. (default: all; generated: 548; quick: 100)"),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How often, each time shuffled anew. (default: 3; quick: 1)")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of central training. (default: 1000; quick: 150)")
+    ] = None,
+    joint: Annotated[
+        int | None, typer.Option(help="Mapper's joint rounds. (default: as many; quick: 15)")
+    ] = None,
+    precision: Annotated[
+        Precision, typer.Option(help="f32, or bf16 for faster arithmetic on a GPU.")
+    ] = Precision.f32,
+    seed: SeedOption = 0,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on in that directory, perhaps with more seeds or parts."),
+    ] = False,
+) -> None:
+    """Tables 2 and 3 of the paper and what goes beyond them; made for a GPU, but for --quick."""
+    _reproduce(
+        emnist, out or RUNS / "emnist", quick, resume,
+        data=data, writers=writers, seeds=seeds, rounds=rounds,
+        joint=joint if quick or joint is not None else rounds,
+        parts=tuple(p.value for p in part) if part else None,
+        rows=tuple(r.value for r in row) if row else None,
+        precision=precision.value, seed=seed,
+    )  # fmt: skip
+
+
+def _reproduce(experiment: Any, directory: Path, quick: bool, resume: bool, **given: Any) -> None:
+    """Run an experiment; what is not given is as it has it."""
+    kind = experiment.Settings.small if quick else experiment.Settings
+    settings = kind(**{key: value for key, value in given.items() if value is not None})
+    say_if_new(directory, resume)
+    with stoppable(resume):
+        results = experiment.reproduce(settings, directory, resume=resume)
+    for line in experiment.as_text(results):
+        typer.echo(line)
+    typer.echo(f"\nReport:  {directory / 'report.html'}")
