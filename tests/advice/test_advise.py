@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
 
 import sartor
+import sartor.progress
 from sartor.advice import advise
 from sartor.errors import ConfigError, DataError
 from sartor.models import categorical, linear, logistic
@@ -117,6 +119,70 @@ def test_unseen_clients_in_a_cluster_that_nobody_has_trained(monkeypatch):
     assert found.discrepancy["cluster"][data.seen] == pytest.approx(
         found.discrepancy["global"][data.seen]
     )
+
+
+def test_interpolation_is_a_candidate_with_each_lambda(found):
+    assert set(found.held_out) == {"local", "cluster", "λ = 0.25", "λ = 0.5", "λ = 0.75", "λ = 1"}
+    assert set(np.unique(found.lambda_)) <= {0.25, 0.5, 0.75, 1.0}
+    best = np.max([found.gain[name] for name in found.gain], axis=0)
+    assert found.best.tolist() == best.tolist()
+    for name, gains in found.gain.items():
+        assert (gains[found.advice == name] == best[found.advice == name]).all()
+    assert np.isfinite(found.bound["interpolation"]).all()
+    assert (found.best >= np.maximum(found.gain["local"], 0)).all()
+
+
+def test_who_is_near_everybody_but_not_like_it_interpolates():
+    """Few samples of one's own kind: too few to stay alone, too different to join."""
+    draw, kinds = np.random.default_rng(3), 20
+    shared = np.random.default_rng(9).dirichlet(np.ones(6))
+    shares = [0.6 * shared + 0.4 * draw.dirichlet(np.full(6, 0.3)) for _ in range(kinds)]
+    data = sartor.data.from_dict(
+        {f"c{k:02d}": {"y": draw.choice(6, 25, p=shares[k])} for k in range(kinds)}
+    )
+    long = {**QUICK, "local": sartor.Local(epochs=400, batch=50, learning_rate=2.0)}
+    mixing = sartor.Dapper(cover=(0.5, 1.0), epochs=2, batch=25, learning_rate=0.5)
+    found = advise(data, categorical(symbols=6), **long, interpolation=mixing)
+    assert found.shares()["interpolation"] > 0.8
+    assert found.policies()["as advised"]["gain"] > found.policies()["local"]["gain"]
+
+
+def test_without_interpolation():
+    found = advise(population(20, 4), categorical(symbols=6), **QUICK, interpolation=None)
+    assert found.advice.tolist() == found.sharing.tolist() and np.isnan(found.lambda_).all()
+    assert "interpolation" not in found.gain and set(found.held_out) == {"local", "cluster"}
+    tuned = advise(
+        population(20, 4), categorical(symbols=6), **QUICK, interpolation=sartor.Finetune()
+    )
+    assert (tuned.lambda_ == 1).all() and "λ = 1" in tuned.held_out
+
+
+def test_policies_are_means_over_clients(found):
+    told = found.policies()
+    local = told["local"]
+    assert local["gain"] == pytest.approx(found.gain["local"].mean())
+    assert local["low"] < local["held_out"] < local["high"]
+    assert told["as advised"]["gain"] >= max(0, local["gain"], told["cluster"]["gain"]) - 1e-12
+    columns = found.columns()
+    assert {len(values) for values in columns.values()} == {20}
+    assert columns["advice"].tolist() == found.advice.tolist()
+
+
+def test_progress_counts_up_to_all_work(monkeypatch):
+    seen = []
+
+    class Spy(sartor.progress.Bar):
+        def __init__(self, title, total, show=None):
+            seen.append(total)
+            super().__init__(title, total, False)
+
+        def update(self, done, note=""):
+            seen.append(done)
+
+    monkeypatch.setattr(sys.modules["sartor.advice.advise"], "Bar", Spy)
+    advise(population(6, 2), categorical(symbols=6), **QUICK)
+    total, *counts = seen
+    assert counts == list(range(1, total + 1))
 
 
 def test_what_is_wrong_is_said_before_any_work(monkeypatch):

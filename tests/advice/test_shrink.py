@@ -39,6 +39,16 @@ def test_posteriors_cover_the_truth():
     assert 0.93 < np.mean(inside) < 0.97
 
 
+@pytest.mark.parametrize("trust", [0.0, 0.3])
+def test_what_is_not_believed_of_clients_is_still_uncertain(trust):
+    inside = []
+    for seed in range(40):
+        truth, values, owner, size = drawn(seed)
+        found = shrink(*means_of(values, owner, len(size)), size, trust)
+        inside.append(np.abs(found.mean - truth) < 1.96 * found.deviation)
+    assert 0.92 < np.mean(inside) < 0.97
+
+
 def test_without_a_difference_between_clients_all_have_the_same():
     _, values, owner, size = drawn(0, between=0.0, noise=3.0)
     found = shrink(*means_of(values, owner, len(size)), np.full(len(size), 10))

@@ -218,6 +218,34 @@ def test_a_cluster_of_unseen_clients_has_no_mixture(clients, method):
         )  # fmt: skip
 
 
+def test_drawn_examples_find_most_of_it_and_are_measured_on_all():
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(400, 8)).astype(np.float32)
+    tilts = draw.normal(size=(4, 8, 3))
+    data = sartor.data.from_dict(
+        {f"c{k}": {"x": x[100 * k : 100 * k + 100],
+                   "y": (x[100 * k : 100 * k + 100] @ tilts[k]).argmax(axis=1)} for k in range(4)}
+    )  # fmt: skip
+    model, where = sartor.models.logistic(features=8, classes=3), {"bound": 4.0, "radius": 5.0}
+    full = discrepancies(model, data, **where, sample=10_000)
+    quick = discrepancies(model, data, **where, sample=10_000, starts=2, steps=40, draw=48)
+    assert (quick > 0.6 * full).all() and (quick <= full * 1.001).all()
+    with pytest.raises(ConfigError, match="draw=0"):
+        discrepancies(model, data, **where, draw=0)
+
+
+def test_far_away_losses_saturate_and_short_steps_find_more():
+    """In a large ball a log-loss is at its bound nearly everywhere but at the centre."""
+    draw = np.random.default_rng(1)
+    x = draw.normal(size=(300, 30)).astype(np.float32)
+    y = (x @ draw.normal(size=(30, 10))).argmax(axis=1)
+    a, b = (x[:150], y[:150]), (x[150:], (y[150:] + 1) % 10)
+    model = sartor.models.logistic(features=30, classes=10)
+    near = discrepancy(model, a, b, bound=4.6, radius=5.0, starts=2)
+    far = discrepancy(model, a, b, bound=4.6, radius=500.0, starts=2)
+    assert far > 0.8 * near
+
+
 def test_one_compilation_for_all_clusters(clients):
     from sartor.theory import ascent
 

@@ -102,13 +102,22 @@ def held_out(
         part = without(data, fold, held, (held + 1) % folds if fewer else held)
         with warnings.catch_warnings():  # who has nothing in a fold is to be expected
             warnings.filterwarnings("ignore", message=".*left out of the scores")
+            # Said once, of the clusters of all examples.
+            warnings.filterwarnings("ignore", message="HypCluster: some clusters")
             scores = fit(part)
         first = next(iter(scores.values()))
         index = {client: k for k, client in enumerate(data.ids)}
         who = np.array([index[client] for client in first.client], np.int64)
         owners.append(np.repeat(who, first.test_size))
         for name, found in scores.items():
-            losses.setdefault(name, []).append(np.asarray(found.example_loss, np.float64))
+            loss = np.asarray(found.example_loss, np.float64)
+            if not np.isfinite(loss).all():
+                worst = data.ids[owners[-1][np.flatnonzero(~np.isfinite(loss))[0]]]
+                raise DataError(
+                    f"{name}: the loss of client {worst!r} on held-out examples is not finite; "
+                    "scale the inputs, or take smaller steps"
+                )
+            losses.setdefault(name, []).append(loss)
     owner = np.concatenate(owners)
     order = np.argsort(owner, kind="stable")
     share = (folds - 1 - fewer) / folds

@@ -192,9 +192,10 @@ def _table_of_run(source: Path) -> Table | None:
 def _parsed(table: Table, source: Path) -> AdviceConfig:
     own = ("cluster", "local", "interpolation", "advice")
     rest = {key: value for key, value in table.items() if key not in own}
-    rest.setdefault("central", {"name": "FedAvg"})
-    if "model" not in rest:  # it takes a look at the data, which is opened again for the work
-        rest["model"] = {"name": _model_for(parse_config({**rest, "model": {"name": "logistic"}}))}
+    rest["central"] = {"name": "FedAvg", **rest.get("central", {})}
+    if "name" not in (given := rest.get("model", {})):  # the labels tell which
+        any_model = parse_config({**rest, "model": {"name": "logistic"}})
+        rest["model"] = {"name": _model_for(any_model), **given}
     options = table.get("advice", {})
     check_table("advice", options, OPTIONS)
     given = table.get("interpolation", {})

@@ -1,0 +1,149 @@
+"""Advice as a command: from data or a run to a directory, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from run_cases import SMALL, strict_json, table, write
+
+import sartor as library
+from sartor.errors import ConfigError, FileError
+from sartor.report import write_report
+from sartor.runs import advice_config, advise_run
+
+pytestmark = pytest.mark.filterwarnings("ignore:HypCluster. some clusters")
+
+QUICK = ["central.rounds=5", "cluster.rounds=5", "cluster.warm_rounds=1", "local.epochs=2",
+         "advice.folds=3", "interpolation.cover=[0.5, 1.0]"]  # fmt: skip
+SETS = [word for text in QUICK for word in ("--set", text)]
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("people") / "people.csv", table())
+
+
+@pytest.fixture(scope="module")
+def advised(people, tmp_path_factory):
+    out = tmp_path_factory.mktemp("advised") / "out"
+    columns = {"client": "user", "label": "label", "domain": "region"}
+    config = advice_config(people, overrides=QUICK, columns=columns, seed=4)
+    return (*advise_run(config, out, progress=False), out)
+
+
+def test_a_directory_with_everything(advised):
+    advice, results, out = advised
+    assert strict_json(out / "results.json") == results
+    assert results["experiment"] == "advice" and results["seed"] == 4
+    clients = pq.read_table(out / "per_client.parquet").to_pydict()
+    assert clients["client"] == list(advice.client)
+    assert clients["advice"] == advice.advice.tolist()
+    assert np.allclose(clients["gain_local"], advice.gain["local"])
+    assert sum(results["shares"].values()) == pytest.approx(1)
+    assert sum(pair["clients"] for pair in results["sharing"]) == len(advice.client)
+    page = (out / "report.html").read_text()
+    assert "What the bounds say" in page and "discrepancy to everybody" in page
+    assert (out / "figures" / "plane.pdf").exists()
+
+
+def test_it_says_how_to_do_it_again(advised, tmp_path):
+    advice, _, out = advised
+    config = advice_config(out)
+    assert config.base.seed == 4 and config.cluster.rounds == 5
+    again, _ = advise_run(config, tmp_path / "again", progress=False)
+    assert again.advice.tolist() == advice.advice.tolist()
+    assert (again.gain["local"] == advice.gain["local"]).all()
+
+
+def test_of_a_run_everything_is_taken_over(sartor, tmp_path):
+    more = SMALL + '\n[[personal]]\nname = "Dapper"\nr = 2\n'
+    write(
+        tmp_path / "small.toml",
+        more.replace('name = "FedAvg"', 'name = "HypCluster"\nq = 3\nwarm_rounds = 2'),
+    )
+    run = tmp_path / "run"
+    assert sartor("run", tmp_path / "small.toml", "--out", run)[0] == 0
+    config = advice_config(run)
+    assert config.base.model["name"] == "categorical" and config.base.seed == 3
+    assert config.base.split["unseen"] == 0.25 and config.base.engine.lanes == 4
+    assert isinstance(config.base.central, library.FedAvg) and config.cluster.q == 3
+    assert config.base.central.rounds == config.cluster.rounds == 12
+    assert config.base.central.learning_rate == 0.5
+    assert config.local.epochs == 1 and type(config.interpolation).__name__ == "Finetune"
+    code, said, _ = sartor("advise", run, "--out", tmp_path / "out", "--folds", 3)
+    assert code == 0 and "of the clients" in said and "as advised" in said
+    seen = pq.read_table(tmp_path / "out" / "per_client.parquet")["seen"].to_pylist()
+    assert seen.count(False) == 2
+
+
+def test_the_model_fits_the_labels(people, tmp_path):
+    assert advice_config(
+        people, columns={"client": "user", "label": "label", "domain": "region"}
+    ).base.model == {"name": "logistic"}
+    floats = write(tmp_path / "f.csv", "user,x,y\n" + "a,1,0.5\nb,2,1.5\n" * 6)
+    config = advice_config(floats, columns={"client": "user", "label": "y"})
+    assert config.base.model == {"name": "linear"}
+
+
+def test_squared_errors_need_a_bound(sartor, tmp_path):
+    rows = "".join(f"c{k},{x},{x * (k % 3)}.5\n" for k in range(6) for x in range(8))
+    write(tmp_path / "f.csv", "user,x,y\n" + rows)
+    told = ["advise", tmp_path / "f.csv", "--client", "user", "--label", "y", *SETS]
+    code, _, err = sartor(*told, "--out", tmp_path / "out")
+    assert code == 1 and "squared error has no largest value" in err
+    assert not (tmp_path / "out").exists()
+    code, said, err = sartor(*told, "--out", tmp_path / "out", "--bound", 400)
+    assert code == 0 and "squared error" in said
+
+
+def test_without_interpolation(people, tmp_path):
+    columns = {"client": "user", "label": "label", "domain": "region"}
+    overrides = [*QUICK, "interpolation.name=none"]
+    config = advice_config(people, overrides=overrides[:-2] + overrides[-1:], columns=columns)
+    assert config.interpolation is None
+    _, results = advise_run(config, tmp_path / "out", progress=False)
+    assert set(results["shares"]) == {"local", "global", "cluster"} and results["lambda"] == {}
+    assert config.to_table()["interpolation"] == {"name": "none"}
+
+
+def test_what_is_wrong_is_said_and_leaves_nothing_behind(sartor, people, tmp_path):
+    out = tmp_path / "out"
+    columns = ["--client", "user", "--label", "label", "--domain", "region", "--out", out]
+    for words, expected in {
+        ("absent.csv",): "there is no absent.csv",
+        (people, "--set", "advice.fold=3"): "advice.fold does not exist; did you mean 'folds'?",
+        (people, "--set", "local.epoch=3"): "local.epoch does not exist; did you mean 'epochs'?",
+        (people, "--set", "cluster.q=0"): "q",
+        (people, "--model", "logstic"): "did you mean 'logistic'?",
+        (people, "--folds", "2"): "folds=2: at least 3",
+    }.items():
+        code, _, err = sartor("advise", *words, *columns)
+        assert code == 1 and expected in err, err
+        assert not out.exists()
+    out.mkdir()
+    write(out / "mine.txt", "")
+    code, _, err = sartor("advise", people, *columns, *SETS)
+    assert code == 1 and "not empty; choose another --out" in err
+    run = tmp_path / "run"
+    write(run / "config.toml", SMALL)
+    with pytest.raises(ConfigError, match="says itself which columns"):
+        advice_config(run, columns={"client": "user"})
+    write(run / "config.toml", "[emnist]\nseeds = 3\n")
+    with pytest.raises(FileError, match="is not of a run"):
+        advice_config(run)
+
+
+def test_pages_of_networks_say_that_bounds_are_loose(advised, tmp_path):
+    *_, out = advised
+    other = shutil.copytree(out, tmp_path / "other")
+    results = strict_json(other / "results.json")
+    results["settings"] |= {"d": 1_206_590.0, "d_how": "parameters"}
+    results["vacuous"] = 1.0
+    write(other / "results.json", json.dumps(results))
+    write_report([other], other / "report.html")
+    page = (other / "report.html").read_text()
+    assert "very loose" in page and "They promise nothing here for anybody" in page
