@@ -8,15 +8,18 @@ table tells.
 from __future__ import annotations
 
 import dataclasses
+import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from sartor.advice.advice import CANDIDATES, SHARING, Advice
+from sartor.advice.beside import beside
 from sartor.advice.decide import Decision, decide
 from sartor.advice.holdout import Losses, held_out
-from sartor.advice.promises import largest, promises
+from sartor.advice.promises import Promises, largest, promises
 from sartor.central import Central, FedAvg, HypCluster
 from sartor.data import ClientData
 from sartor.engine import Engine, check
@@ -73,10 +76,13 @@ def advise(
     most = largest(model) if bound is None else bound
     check_positive(bound=most, radius=1.0 if radius is None else radius)
     central, cluster, local = central or FedAvg(), cluster or HypCluster(), local or Local()
-    told: dict[str, Any] = {"seed": seed, "engine": engine or Engine(), "progress": False}
+    how = engine or Engine()
+    told: dict[str, Any] = {"seed": seed, "engine": how, "progress": False}
     between = _by_lambda(interpolation)
     work = folds * (len(SHARING) + len(between) + 1) + 3
-    with Bar("advice", work, progress) as bar:
+    with Bar("advice", work, progress) as bar, warnings.catch_warnings():
+        # Who has nothing in a fold is to be expected; and of clusters all examples tell.
+        warnings.filterwarnings("ignore", message=".*left out of the scores|HypCluster: some")
         done = _Counter(bar)
 
         def alone(part: ClientData) -> dict[str, Scores]:
@@ -93,12 +99,21 @@ def advise(
                 found[name] = done(models.evaluate(part, mixture=0), name)
             return found | alone(part)
 
-        losses = held_out(data, fit, folds, seed)
-        fewer = held_out(data, alone, folds, seed, fewer=True)
-        one = done(central.fit(model, data, **told), "global model")
-        several = done(cluster.fit(model, data, **told), "discrepancies")
-        promised = promises(data, model, one, several, most, radius, delta, seed)
-        done(None, "done")
+        def promise() -> Promises:
+            one = done(central.fit(model, data, **told), "global model")
+            several = done(cluster.fit(model, data, **told), "clusters")
+            found = promises(data, model, one, several, most, radius, delta, seed)
+            return done(found, "discrepancies")
+
+        losses, fewer, promised = beside(
+            [
+                lambda: held_out(data, fit, folds, seed),
+                lambda: held_out(data, alone, folds, seed, fewer=True),
+                promise,
+            ],
+            how,
+        )
+    _warn_of_one_cluster(promised)
     size = data.bounds[:, 2] - data.bounds[:, 0]
     decision = decide(_only(losses, SHARING), fewer, size, "global")
     mixed = decide(_only(losses, ("global", *between)), None, size, "global")
@@ -131,12 +146,23 @@ class _Counter:
     """Counts what is done, and says what."""
 
     def __init__(self, bar: Bar) -> None:
-        self._bar, self._done = bar, 0
+        self._bar, self._done, self._lock = bar, 0, threading.Lock()
 
     def __call__(self, value: Any, note: str) -> Any:
-        self._done += 1
-        self._bar.update(self._done, note)
+        with self._lock:
+            self._done += 1
+            self._bar.update(self._done, note)
         return value
+
+
+def _warn_of_one_cluster(promised: Promises) -> None:
+    shares = np.bincount(promised.cluster) / len(promised.cluster)
+    if shares.max() > 0.99:
+        warnings.warn(
+            f"{shares.max():.0%} of the clients are in one cluster, so that to be clustered is to "
+            "join; try cluster=HypCluster(start='kmeans++', restarts=5) or longer warm_rounds",
+            stacklevel=3,
+        )
 
 
 def _by_lambda(algorithm: Personal | None) -> dict[str, tuple[float, Any]]:

@@ -131,7 +131,13 @@ def advise_command(
         expected = "" if found.get("gain") is None else f"{found['gain']:+.4f}"
         raw = "" if found.get("held_out") is None else f"({found['held_out']:+.4f})"
         typer.echo(f"{name:<14}{expected:>9} {raw}")
-    typer.echo(f"\nThe bounds say the same for {advice.agree.mean():.1%} of the clients.")
+    if results["agree"] is None:
+        typer.echo("\nThe bounds promise nothing here: all are larger than the largest loss.")
+    else:
+        typer.echo(
+            f"\nThe bounds say the same for {results['agree']:.1%} of the clients to whom they "
+            f"promise anything ({1 - results['vacuous']:.1%})."
+        )
     typer.echo(f"Table:   {directory / 'per_client.parquet'}")
     typer.echo(f"Report:  {directory / 'report.html'}")
 

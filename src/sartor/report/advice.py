@@ -57,8 +57,7 @@ def _headline(results: Row) -> Section:
     section.lead([
         f"Of {amount(results['clients'])} clients, {told}.",
         _overall(policies),
-        f"The bounds of the paper say the same about whom to share a model with for "
-        f"{share(results['agree'])} of the clients. {_promise(results)}",
+        _promise(results),
     ])  # fmt: skip
     section.text(results["data"]["summary"], "note")
     return section
@@ -82,10 +81,17 @@ def _overall(policies: Row) -> str:
 
 def _promise(results: Row) -> str:
     if results["vacuous"] == 1:
-        return "They promise nothing here for anybody: every one is larger than the largest loss."
+        return (
+            "The bounds of the paper promise nothing here, to anybody: every one is larger than "
+            "the largest loss."
+        )
+    of = "the clients"
     if results["vacuous"] > 0:
-        return f"For {share(results['vacuous'])} of the clients they promise nothing."
-    return ""
+        of += f" to whom they promise anything (not to {share(results['vacuous'])})"
+    return (
+        "The bounds of the paper say the same about whom to share a model with for "
+        f"{share(results['agree'])} of {of}."
+    )
 
 
 def _policies(results: Row) -> Section:
@@ -155,8 +161,11 @@ def _bounds(results: Row, columns: Columns) -> Section:
     pairs = {(p["experiment"], p["bounds"]): p["clients"] for p in results["sharing"]}
     names = ("local", "global", "cluster")
     section.table(
-        ["the experiment says", *(f"bounds: {name}" for name in names)],
-        [[LOOKS[a][2], *(amount(pairs.get((a, b), 0)) for b in names)] for a in names],
+        ["the experiment says", *(f"bounds: {name}" for name in (*names, "nothing"))],
+        [
+            [LOOKS[a][2], *(amount(pairs.get((a, b), 0)) for b in (*names, "nothing"))]
+            for a in names
+        ],
         "With whom to share a model: clients by the experiment's answer and by the bounds'",
     )
     section.text(
@@ -164,7 +173,8 @@ def _bounds(results: Row, columns: Columns) -> Section:
         "with equation 2, for one of everybody's samples and the discrepancy to them, and the same "
         "with the client's cluster. Where they differ from the experiment, the advice is the "
         "experiment's: a bound holds for the worst case, and how large it is says little about "
-        "how large the loss will be.",
+        "how large the loss will be. Nothing: all of the client's bounds are larger than the "
+        "largest loss.",
         "note",
     )
     if results["lambda"]:
@@ -214,7 +224,8 @@ def _clients(columns: Columns) -> Section:
             str(columns["client"][k]), amount(columns["train_size"][k]), LOOKS[told][2],
             f"{value:g}" if mixes else "–",
             *(f"{g:+.3f} ± {s:.3f}" for g, s in zip(gained[:, k], spread[:, k], strict=True)),
-            f"{columns['discrepancy_global'][k]:.3f}", str(columns["bounds_say"][k]),
+            f"{columns['discrepancy_global'][k]:.3f}",
+            "nothing" if columns["vacuous"][k] else str(columns["bounds_say"][k]),
             f"{columns['bounds_lambda'][k]:.2f}",
         ])  # fmt: skip
     caption = "Expected gains over the global model ± standard deviation; the largest gain first"

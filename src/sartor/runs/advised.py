@@ -140,7 +140,9 @@ def advise_run(
 
 def summary(advice: Advice) -> dict[str, Any]:
     """What there is to say about all clients together."""
-    pairs = Counter(zip(advice.sharing.tolist(), advice.bounds_say.tolist(), strict=True))
+    says = np.where(advice.vacuous, "nothing", advice.bounds_say)
+    pairs = Counter(zip(advice.sharing.tolist(), says.tolist(), strict=True))
+    promised = advice.agree[~advice.vacuous]
     known = advice.lambda_[np.isfinite(advice.lambda_)]
     return {
         "settings": dict(advice.settings),
@@ -148,7 +150,7 @@ def summary(advice: Advice) -> dict[str, Any]:
         "shares": advice.shares(),
         "policies": advice.policies(),
         "sharing": [{"experiment": a, "bounds": b, "clients": n} for (a, b), n in pairs.items()],
-        "agree": float(advice.agree.mean()),
+        "agree": float(promised.mean()) if len(promised) else None,
         "vacuous": float(advice.vacuous.mean()),
         "lambda": {f"{v:g}": int((known == v).sum()) for v in np.unique(known)},
         "bounds_lambda": np.quantile(advice.bounds_lambda, [0.0, 0.5, 1.0]).tolist(),

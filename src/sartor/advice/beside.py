@@ -1,0 +1,41 @@
+"""Work side by side on an accelerator, where one part computes while another compiles."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+from sartor.engine import Engine
+from sartor.interrupts import Interrupts, stopped_by
+
+
+def beside(jobs: Sequence[Callable[[], Any]], engine: Engine) -> list[Any]:
+    """What each job returns; one after the other on a processor, whose cores one of them fills."""
+    if engine.local_devices()[0].platform == "cpu":
+        return [job() for job in jobs]
+    stopping = threading.Event()
+
+    def work(job: Callable[[], Any]) -> Any:
+        with stopped_by(stopping):
+            return job()
+
+    with ThreadPoolExecutor(len(jobs)) as pool, Interrupts() as interrupts:
+        futures = [pool.submit(work, job) for job in jobs]
+        try:
+            while not all(future.done() for future in futures):
+                wait(futures, timeout=0.2)
+                failed = [f for f in futures if f.done() and f.exception()]
+                if interrupts.requested or failed:
+                    stopping.set()
+        except BaseException:
+            stopping.set()
+            raise
+        if interrupts.requested:
+            raise KeyboardInterrupt
+        # What failed first is what is wrong; others were only asked to stop.
+        errors = [error for f in futures if (error := f.exception()) is not None]
+        for error in sorted(errors, key=lambda e: isinstance(e, KeyboardInterrupt)):
+            raise error
+        return [future.result() for future in futures]

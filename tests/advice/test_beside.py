@@ -1,0 +1,45 @@
+"""Work side by side: results in order, and what fails stops the rest."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from sartor.advice.beside import beside
+from sartor.errors import DataError
+from sartor.interrupts import asked_to_stop
+
+
+def engine(platform):
+    return SimpleNamespace(local_devices=lambda: [SimpleNamespace(platform=platform)])
+
+
+def test_results_are_in_order():
+    jobs = [lambda: (time.sleep(0.05), 1)[1], lambda: 2, lambda: 3]
+    assert beside(jobs, engine("gpu")) == beside(jobs, engine("cpu")) == [1, 2, 3]
+
+
+def test_on_an_accelerator_they_run_at_the_same_time():
+    meet = threading.Barrier(3, timeout=10)
+    assert sorted(beside([meet.wait] * 3, engine("gpu"))) == [0, 1, 2]
+
+
+def test_what_fails_stops_the_others_and_is_said():
+    stopped = []
+
+    def patient():
+        for _ in range(500):
+            if asked_to_stop():
+                stopped.append(True)
+                raise KeyboardInterrupt
+            time.sleep(0.01)
+
+    def wrong():
+        raise DataError("this client is broken")
+
+    with pytest.raises(DataError, match="broken"):
+        beside([patient, wrong], engine("gpu"))
+    assert stopped == [True]
