@@ -228,7 +228,7 @@ def test_drawn_examples_find_most_of_it_and_are_measured_on_all():
     )  # fmt: skip
     model, where = sartor.models.logistic(features=8, classes=3), {"bound": 4.0, "radius": 5.0}
     full = discrepancies(model, data, **where, sample=10_000)
-    quick = discrepancies(model, data, **where, sample=10_000, starts=2, steps=40, draw=48)
+    quick = discrepancies(model, data, **where, sample=10_000, starts=2, steps=30, draw=32)
     assert (quick > 0.6 * full).all() and (quick <= full * 1.001).all()
     with pytest.raises(ConfigError, match="draw=0"):
         discrepancies(model, data, **where, draw=0)

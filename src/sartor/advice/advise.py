@@ -160,7 +160,8 @@ def _warn_of_one_cluster(promised: Promises) -> None:
     if shares.max() > 0.99:
         warnings.warn(
             f"{shares.max():.0%} of the clients are in one cluster, so that to be clustered is to "
-            "join; try cluster=HypCluster(start='kmeans++', restarts=5) or longer warm_rounds",
+            "join; try start='kmeans++' with restarts=5 for the cluster algorithm, or more "
+            "warm_rounds",
             stacklevel=3,
         )
 

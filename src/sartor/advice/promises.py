@@ -16,7 +16,7 @@ from sartor.errors import DataError
 from sartor.models import Model
 from sartor.theory import best_lambda, bounds, discrepancies, pseudo_dimension
 
-SEARCH: dict[str, Any] = {"starts": 2, "steps": 40, "draw": 48}
+SEARCH: dict[str, Any] = {"starts": 2, "steps": 30, "draw": 32}
 """How discrepancies without a closed form are searched: a few seconds for hundreds of clients."""
 
 

@@ -251,6 +251,11 @@ def _method(results: Row) -> Section:
         f"examples; {believed}, because deciding by one half of every client's held-out examples "
         "and looking at the other half showed it to be best."
     )
+    section.text(
+        "It is advice about the algorithms with the settings below. A candidate whose steps are "
+        "too large or too few for these data looks worse than it is; where one loses by much, try "
+        "others for it, such as --set local.learning_rate=0.01."
+    )
     where = settings["radius"]
     section.text(
         "Discrepancies are exact."
