@@ -49,7 +49,7 @@ def found():
 def test_who_has_many_examples_of_its_own_kind_stays_alone(found):
     assert found.shares()["local"] > 0.9
     assert (found.gain["local"] > found.gain["cluster"]).mean() > 0.9
-    assert "20 clients: local" in repr(found)
+    assert "local 100%" in repr(found)
 
 
 def test_who_is_like_everybody_joins():
@@ -159,6 +159,8 @@ def test_without_interpolation():
 
 def test_policies_are_means_over_clients(found):
     told = found.policies()
+    assert set(told) == {*found.held_out, "as advised"}
+    assert all(set(of) == {"gain", "held_out", "low", "high"} for of in told.values())
     local = told["local"]
     assert local["gain"] == pytest.approx(found.gain["local"].mean())
     assert local["low"] < local["held_out"] < local["high"]
@@ -185,6 +187,38 @@ def test_progress_counts_up_to_all_work(monkeypatch):
     assert counts == list(range(1, total + 1))
 
 
+@pytest.mark.parametrize("samples", [2, 3])
+def test_clients_with_fewer_examples_than_folds(samples):
+    found = advise(population(samples, 2), categorical(symbols=6), **{**QUICK, "folds": 5})
+    assert found.settings["folds"] == samples and np.isfinite(found.best).all()
+
+
+def test_neither_gains_nor_bounds_depend_on_the_order_of_clients():
+    draw = np.random.default_rng(0)
+    data = sartor.data.from_dict(
+        {f"c{k}": {"x": draw.normal(size=(12, 2)), "y": draw.integers(0, 2, 12)} for k in range(8)}
+    )
+    other = data.select(list(data.ids)[::-1])
+    one, two = (advise(d, logistic(features=2, classes=2), **QUICK) for d in (data, other))
+    assert one.gain["local"] == pytest.approx(two.gain["local"][::-1], abs=1e-5)
+    for name in ("global", "cluster"):
+        assert one.discrepancy[name] == pytest.approx(two.discrepancy[name][::-1], abs=1e-4)
+
+
+def test_bounds_and_experiment_know_the_same_examples():
+    data = population(40, 4).split(validation=0.4, seed=0)
+    found = advise(data, categorical(symbols=6), **QUICK)
+    told = {"d": 5, "delta": 0.05, "bound": found.settings["bound"]}
+    assert (found.size == 40).all()
+    assert found.bound["local"][0] == sartor.theory.bounds.local(m=40, **told)
+
+
+def test_a_guard_is_left_out():
+    guarded = {**QUICK, "local": dataclasses.replace(QUICK["local"], guard=True)}
+    one, two = (advise(population(20, 4), categorical(symbols=6), **q) for q in (QUICK, guarded))
+    assert (one.gain["local"] == two.gain["local"]).all()
+
+
 def test_what_is_wrong_is_said_before_any_work(monkeypatch):
     def never(*_args, **_more):
         raise AssertionError
@@ -200,6 +234,12 @@ def test_what_is_wrong_is_said_before_any_work(monkeypatch):
             advise(data, model, **wrong)
     with pytest.raises(DataError):
         advise(data, categorical(symbols=3))  # labels up to 5
+    with pytest.raises(ConfigError, match="a guess already loses"):
+        advise(data, model, bound=1.0)
+    with pytest.raises(ConfigError, match="only 20 seen clients"):
+        advise(data, model, cluster=sartor.HypCluster(q=21, start="clients"))
+    with pytest.raises(ConfigError, match="central: HypCluster makes several models"):
+        advise(data, model, central=sartor.HypCluster())
     bounds = data.bounds.copy()
     bounds[4, 1] = bounds[4, 0]  # all of its examples are held out for validation
     with pytest.raises(DataError, match="client 'c04' has no training rows"):
@@ -210,8 +250,39 @@ def test_bad_input():
     data = population(5, 1)
     with pytest.raises(DataError, match="no client is seen"):
         advise(dataclasses.replace(data, seen=np.zeros(20, bool)), categorical(symbols=6))
-    regression = sartor.data.from_dict(
-        {f"c{k}": {"x": np.ones((4, 1)) * k, "y": np.arange(4.0)} for k in range(4)}
+
+
+def test_regression_reckons_with_the_largest_label():
+    draw = np.random.default_rng(0)
+    data = sartor.data.from_dict(
+        {f"c{k}": {"x": draw.normal(size=(9, 1)), "y": draw.normal(size=9)} for k in range(4)}
     )
-    with pytest.raises(DataError, match="a squared error has no largest value"):
-        advise(regression, linear(features=1), **QUICK)
+    quick = {**QUICK, "central": sartor.FedAvg(rounds=5), "local": sartor.Local(epochs=2)}
+    quick["cluster"] = sartor.HypCluster(rounds=5, start="clients")
+    found = advise(data, linear(features=1), **quick)
+    assert found.settings["bound"] == pytest.approx(4 * data.columns["y"].max() ** 2, rel=3)
+    assert found.settings["bound"] == pytest.approx(4 * (data.columns["y"] ** 2).max())
+
+
+def test_among_equals_the_global_model_is_advised():
+    data = sartor.data.from_dict({f"c{k}": {"y": np.full(10, 2)} for k in range(6)})
+    same = {
+        **QUICK,
+        "cluster": QUICK["cluster"],
+        "local": sartor.Local(epochs=1, learning_rate=1e-9),
+    }
+    with pytest.warns(UserWarning, match="in one cluster"):
+        found = advise(data, categorical(symbols=6), **same, interpolation=None)
+    assert (found.advice != "local").all()
+    assert "of the clients" in found.summary() and "Mean gain" in found.summary()
+
+
+def test_who_has_nothing_to_hold_out_is_not_extrapolated_to(found):
+    draw = np.random.default_rng(0)
+    sizes = [30, 40, 1, 25, 50]
+    data = sartor.data.from_dict(
+        {f"c{k}": {"y": draw.integers(0, 6, m)} for k, m in enumerate(sizes)}
+    )
+    few = advise(data, categorical(symbols=6), **QUICK)
+    others = np.delete(few.expected["local"], 2)
+    assert few.expected["local"][2] <= others.max() + 1e-9

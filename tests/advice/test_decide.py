@@ -16,7 +16,8 @@ def drawn(seed, gain, clients=80, examples=20, noise=1.0, tail=0.0):
     gains = np.broadcast_to(np.asarray(gain(draw, clients)), clients)
     unlucky = 20 * tail * (draw.random(len(owner)) < 0.05)
     own = base - gains[owner] + noise * draw.normal(size=len(owner)) + unlucky
-    losses = Losses(owner, {"global": base, "local": own}, 0.8)
+    trained = np.full(len(owner), examples * 4 // 5)
+    losses = Losses(owner, {"global": base, "local": own}, trained)
     return losses, gains - tail, np.full(clients, examples)
 
 
@@ -64,10 +65,52 @@ def test_what_more_examples_will_bring_is_added():
 
     def losses(share):
         own = 2 + 10 / (share * examples) + 0.1 * draw.normal(size=len(owner))
-        return Losses(owner, {"global": np.full(len(owner), 2.55), "local": own}, share)
+        trained = np.full(len(owner), round(share * examples))
+        return Losses(owner, {"global": np.full(len(owner), 2.55), "local": own}, trained)
 
     size = np.full(clients, examples)
     assert (decide(losses(0.8), None, size, "global").choice == "global").all()
     found = decide(losses(0.8), losses(0.6), size, "global")
     assert (found.choice == "local").all()
     assert np.allclose(found.gain["local"], 0.05, atol=0.02)
+
+
+def test_of_few_examples_each_size_has_its_own_curve():
+    """L(n) = 1 + 1/n exactly: what all examples bring is right however few there are."""
+    sizes, folds = np.repeat([2, 3, 4, 5, 9], 40), 5
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    every = sizes[owner]
+    held = -(-every // folds)
+    most, some = every - held, np.maximum(every - 2 * held, 1)
+    some = np.where(every > 2, some, most)  # of two examples no fold more can be left out
+
+    def losses(trained):
+        return Losses(owner, {"global": np.ones(len(owner)), "local": 1 + 1 / trained}, trained)
+
+    found = decide(losses(most), losses(some), sizes, "global")
+    truth = -1.0 / sizes
+    tells = sizes > 2
+    assert np.abs(found.gain["local"] - truth)[tells].max() < 0.12
+    assert np.abs(found.gain["local"] - truth)[sizes >= 5].max() < 0.05
+
+
+def test_what_advice_paid_is_honest():
+    """Where nothing is to be gained, the expected gain of the best is too high, the paid is not."""
+    expected, paid = [], []
+    for seed in range(40):
+        losses, _, size = drawn(seed, lambda draw, n: 0.0, examples=10)
+        found = decide(losses, None, size, "global")
+        expected.append(np.maximum(found.gain["local"], 0).mean())
+        paid.append(np.nanmean(found.paid))
+    assert abs(np.mean(paid)) < 2.5 * np.std(paid) / np.sqrt(len(paid)) + 1e-9
+    assert np.mean(expected) > np.mean(paid)
+
+
+def test_differences_that_are_chance_are_rarely_believed():
+    believed = [
+        decide(
+            *drawn(seed, lambda draw, n: 0.0, examples=10)[:1], None, np.full(80, 10), "global"
+        ).trust
+        for seed in range(60)
+    ]
+    assert np.mean(np.array(believed) > 0) < 0.1

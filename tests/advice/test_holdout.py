@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sartor
-from sartor.advice.holdout import deal, held_out, without
+from sartor.advice.holdout import deal, fold_count, held_out, merged, without
 from sartor.errors import DataError
 from sartor.evaluation import Scores
 
@@ -73,7 +73,9 @@ def test_each_example_is_scored_once_by_who_has_not_seen_it(data):
         return {"row": scores}
 
     found = held_out(data, fit, folds=5, seed=0)
-    assert found.share == 0.8 and len(trained) == 5
+    assert len(trained) == 5
+    own = data.bounds[:, 2] - data.bounds[:, 0]
+    assert (found.trained < own[found.owner]).all() and (found.trained > 0).all()
     assert len(set(found.loss["row"])) == len(found.loss["row"])  # each row once
     for k in range(len(data)):
         mine = {int(r) for r in found.loss["row"][found.owner == k]}
@@ -85,3 +87,33 @@ def test_nothing_to_hold_out():
     data = sartor.data.from_dict({"a": {"y": [1]}, "b": {"y": [0]}})
     with pytest.raises(DataError, match="no client has two training examples"):
         held_out(data, lambda part: {}, folds=5, seed=0)
+
+
+def test_no_more_folds_than_anybody_has_examples():
+    data = sartor.data.from_dict({c: {"y": [0, 1, 0]} for c in "abc"})
+    assert fold_count(data, 5) == 3 and fold_count(data, 2) == 2
+    seen = []
+
+    def fit(part):
+        seen.append(part.sizes("test").tolist())
+        rows = np.concatenate([part.part(k, "test") for k in range(3)])
+        return {"row": Scores("rows", part.ids, [1] * 3, [1] * 3, [True] * 3, rows.astype(float))}
+
+    found = held_out(data, fit, folds=5, seed=0)
+    assert seen == [[1, 1, 1]] * 3 and sorted(found.loss["row"]) == list(range(9))
+
+
+def test_losses_that_are_not_finite_are_refused():
+    data = sartor.data.from_dict({c: {"y": [0, 1]} for c in "ab"})
+
+    def fit(part):
+        return {"local": Scores("s", part.ids, [1] * 2, [1] * 2, [True] * 2, [0.0, np.inf])}
+
+    with pytest.raises(DataError, match="local: the loss of client 'b'"):
+        held_out(data, fit, folds=5, seed=0)
+
+
+def test_validation_parts_are_trained_on(data):
+    whole = merged(data)
+    assert not whole.sizes("validation").any()
+    assert (whole.sizes("train") == data.sizes("train") + data.sizes("validation")).all()

@@ -73,6 +73,6 @@ def test_clients_without_held_out_examples_have_the_prior():
     mean, variance = means_of(values[keep], owner[keep], len(size))
     found = shrink(mean, variance, size)
     assert np.isnan(mean[7]) and found.mean[7] == found.prior[7]
-    assert np.isfinite(found.mean).all() and found.deviation[7] == pytest.approx(
-        np.sqrt(found.between)
-    )
+    assert np.isfinite(found.mean).all()
+    assert found.deviation[7] == pytest.approx(np.sqrt(found.between), rel=0.1)
+    assert found.deviation[7] > np.sqrt(found.between)  # the line itself is not known exactly

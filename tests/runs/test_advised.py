@@ -42,6 +42,7 @@ def test_a_directory_with_everything(advised):
     clients = pq.read_table(out / "per_client.parquet").to_pydict()
     assert clients["client"] == list(advice.client)
     assert clients["advice"] == advice.advice.tolist()
+    assert np.allclose(clients["held_out_local"], advice.held_out["local"])
     assert np.allclose(clients["gain_local"], advice.gain["local"])
     assert sum(results["shares"].values()) == pytest.approx(1)
     assert sum(pair["clients"] for pair in results["sharing"]) == len(advice.client)
@@ -73,11 +74,22 @@ def test_of_a_run_everything_is_taken_over(sartor, tmp_path):
     assert isinstance(config.base.central, library.FedAvg) and config.cluster.q == 3
     assert config.base.central.rounds == config.cluster.rounds == 12
     assert config.base.central.learning_rate == 0.5
-    assert config.local.epochs == 1 and type(config.interpolation).__name__ == "Finetune"
-    code, said, _ = sartor("advise", run, "--out", tmp_path / "out", "--folds", 3)
+    assert config.local.epochs == 1 and config.interpolation.r == 2
+    assert config.interpolation.cover == (0.25, 0.5, 0.75, 1.0)  # eleven are no quick experiment
+    code, said, err = sartor("advise", run, "--out", tmp_path / "out", "--folds", 3)
     assert code == 0 and "of the clients" in said and "as advised" in said
+    assert "global by FedAvg, cluster by HypCluster, local by Local, interpolation by Dapper" in err
     seen = pq.read_table(tmp_path / "out" / "per_client.parquet")["seen"].to_pylist()
     assert seen.count(False) == 2
+
+
+def test_a_run_of_one_model_gives_its_settings_to_the_clusters(tmp_path):
+    text = SMALL.replace("learning_rate = 0.5", "learning_rate = 0.5\nserver_momentum = 0.25")
+    write(tmp_path / "run" / "config.toml", text)
+    config = advice_config(tmp_path / "run")
+    assert config.cluster.learning_rate == 0.5 and config.cluster.server_momentum == 0.25
+    assert config.cluster.rounds == 12 and config.cluster.warm_rounds == 3
+    assert type(config.interpolation).__name__ == "Finetune"
 
 
 def test_the_model_fits_the_labels(people, tmp_path):
@@ -89,15 +101,14 @@ def test_the_model_fits_the_labels(people, tmp_path):
     assert config.base.model == {"name": "linear"}
 
 
-def test_squared_errors_need_a_bound(sartor, tmp_path):
+def test_squared_errors(sartor, tmp_path):
     rows = "".join(f"c{k},{x},{x * (k % 3)}.5\n" for k in range(6) for x in range(8))
     write(tmp_path / "f.csv", "user,x,y\n" + rows)
     told = ["advise", tmp_path / "f.csv", "--client", "user", "--label", "y", *SETS]
-    code, _, err = sartor(*told, "--out", tmp_path / "out")
-    assert code == 1 and "squared error has no largest value" in err
-    assert not (tmp_path / "out").exists()
-    code, said, err = sartor(*told, "--out", tmp_path / "out", "--bound", 400)
+    code, said, _ = sartor(*told, "--out", tmp_path / "out", "--delta", 0.1)
     assert code == 0 and "squared error" in said
+    settings = strict_json(tmp_path / "out" / "results.json")["settings"]
+    assert settings["delta"] == 0.1 and settings["bound"] == 4 * 14.5**2
 
 
 def test_without_interpolation(people, tmp_path):
@@ -112,6 +123,7 @@ def test_without_interpolation(people, tmp_path):
 
 def test_what_is_wrong_is_said_and_leaves_nothing_behind(sartor, people, tmp_path):
     out = tmp_path / "out"
+    write(people.with_name("run.toml"), SMALL)
     columns = ["--client", "user", "--label", "label", "--domain", "region", "--out", out]
     for words, expected in {
         ("absent.csv",): "there is no absent.csv",
@@ -120,6 +132,9 @@ def test_what_is_wrong_is_said_and_leaves_nothing_behind(sartor, people, tmp_pat
         (people, "--set", "cluster.q=0"): "q",
         (people, "--model", "logstic"): "did you mean 'logistic'?",
         (people, "--folds", "2"): "folds=2: at least 3",
+        (people, "--set", "locl.epochs=2"): "locl does not exist; did you mean 'local'?",
+        (people, "--set", "central.name=HypCluster"): "makes several models",
+        (people.with_name("run.toml"),): "is a configuration; run it first",
     }.items():
         code, _, err = sartor("advise", *words, *columns)
         assert code == 1 and expected in err, err

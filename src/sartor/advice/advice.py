@@ -14,8 +14,8 @@ from sartor.evaluation.statistics import bootstrap_interval
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.str_]
 
-SHARING = ("local", "global", "cluster")
-"""Whom a client can share a model with: nobody, everybody, its cluster."""
+SHARING = ("global", "cluster", "local")
+"""Whom a client can share a model with: everybody, its cluster, nobody; the first of equals."""
 
 CANDIDATES = (*SHARING, "interpolation")
 """What a client can be advised to take; the last starts from the global model."""
@@ -38,6 +38,9 @@ class Advice:
         deviation: its standard deviation, over what the client may be like.
         held_out: by candidate, and for interpolation by λ, the mean gain on the client's own
             held-out examples; NaN where it has none.
+        expected: the expected gain of the same candidates and λ.
+        paid: what advice gained when it was given by one half of the client's held-out examples,
+            on the other half; NaN where it has too few.
         lambda_: the λ of interpolation with the largest expected gain; NaN if none was tried.
         cluster: the cluster of each client.
         discrepancy: to everybody, and to the client's cluster.
@@ -56,6 +59,8 @@ class Advice:
     gain: Mapping[str, Floats]
     deviation: Mapping[str, Floats]
     held_out: Mapping[str, Floats]
+    expected: Mapping[str, Floats]
+    paid: Floats
     lambda_: Floats
     cluster: npt.NDArray[np.int64]
     discrepancy: Mapping[str, Floats]
@@ -72,6 +77,19 @@ class Advice:
         return found
 
     @property
+    def clear(self) -> npt.NDArray[np.bool_]:
+        """Whether what is advised is ahead of the next best by more than a standard deviation."""
+        names = list(self.gain)
+        gains = np.stack([self.gain[name] for name in names])
+        spread = np.stack([self.deviation[name] for name in names])
+        order, everybody = np.argsort(-gains, axis=0), np.arange(gains.shape[1])
+        first, second = order[0], order[1]
+        ahead = gains[first, everybody] - gains[second, everybody]
+        error = np.hypot(spread[first, everybody], spread[second, everybody])
+        found: npt.NDArray[np.bool_] = ahead > error
+        return found
+
+    @property
     def best(self) -> Floats:
         """The expected gain of what is advised."""
         return np.max([self.gain[name] for name in self.gain], axis=0)
@@ -83,19 +101,29 @@ class Advice:
     def policies(self) -> dict[str, dict[str, float | None]]:
         """What each policy gains in the mean over clients: one candidate for all, or as advised.
 
-        ``gain`` is expected; ``low`` and ``high`` are the 95% interval over clients of what was
-        gained on held-out examples, where nothing was chosen by them.
+        ``gain`` is expected; ``held_out`` is what was gained on held-out examples (of advice: on
+        those that it was not given by), with its 95% interval over clients.
         """
-        found: dict[str, dict[str, float | None]] = {}
-        for name, raw in self.held_out.items():
-            known = raw[np.isfinite(raw)]
-            low, high = bootstrap_interval(known) if len(known) > 1 else (None, None)
-            mean = float(known.mean()) if len(known) else None
-            found[name] = {"held_out": mean, "low": low, "high": high}
-            if name in self.gain:
-                found[name]["gain"] = float(self.gain[name].mean())
-        found["as advised"] = {"gain": float(self.best.mean())}
-        return found
+        found = {name: _policy(self.expected[name], raw) for name, raw in self.held_out.items()}
+        return {**found, "as advised": _policy(self.best, self.paid)}
+
+    def summary(self) -> str:
+        """What is advised overall, as text."""
+        lines = [f"{name:<14}{part:7.1%} of the clients" for name, part in self.shares().items()]
+        lines += [f"Clear, by more than a standard deviation, for {self.clear.mean():.1%}.", ""]
+        lines.append("Mean gain over the global model, expected and (on held-out examples):")
+        for name, found in self.policies().items():
+            raw = "" if found["held_out"] is None else f"({found['held_out']:+.4f})"
+            lines.append(f"{name:<14}{found['gain']:+9.4f} {raw}")
+        if self.vacuous.all():
+            said = "The bounds promise nothing here: all are larger than the largest loss."
+        else:
+            said = (
+                "With whom to share a model, without interpolation: bounds and experiment say the "
+                f"same for {self.agree[~self.vacuous].mean():.1%} of the clients to whom bounds "
+                f"promise anything ({1 - self.vacuous.mean():.1%} of all)."
+            )
+        return "\n".join([*lines, "", said])
 
     def columns(self) -> dict[str, Any]:
         """A table with a row for every client, by column."""
@@ -105,11 +133,13 @@ class Advice:
         return {
             "client": list(self.client), "seen": self.seen, "train_size": self.size,
             "advice": self.advice, "sharing": self.sharing, "lambda": self.lambda_,
-            **gains, **spreads, "cluster": self.cluster,
+            "clear": self.clear, **gains, **spreads,
+            **{f"held_out_{name.replace('λ = ', '')}": raw for name, raw in self.held_out.items()},
+            "cluster": self.cluster,
             **{f"discrepancy_{name}": values for name, values in self.discrepancy.items()},
             **{f"bound_{name}": values for name, values in self.bound.items()},
-            "bounds_say": self.bounds_say, "bounds_lambda": self.bounds_lambda,
-            "agree": self.agree, "vacuous": self.vacuous,
+            "bounds_say": np.where(self.vacuous, "nothing", self.bounds_say),
+            "bounds_lambda": self.bounds_lambda, "agree": self.agree & ~self.vacuous,
         }  # fmt: skip
 
     def __repr__(self) -> str:
@@ -117,3 +147,10 @@ class Advice:
         return (
             f"Advice({len(self.client)} clients: {told}; bounds agree for {self.agree.mean():.0%})"
         )
+
+
+def _policy(expected: Floats, raw: Floats) -> dict[str, float | None]:
+    known = raw[np.isfinite(raw)]
+    low, high = bootstrap_interval(known) if len(known) > 1 else (None, None)
+    mean = float(known.mean()) if len(known) else None
+    return {"gain": float(expected.mean()), "held_out": mean, "low": low, "high": high}

@@ -18,7 +18,7 @@ import numpy as np
 from sartor.advice.advice import CANDIDATES, SHARING, Advice
 from sartor.advice.beside import beside
 from sartor.advice.decide import Decision, decide
-from sartor.advice.holdout import Losses, held_out
+from sartor.advice.holdout import fold_count, held_out, merged
 from sartor.advice.promises import Promises, largest, promises
 from sartor.central import Central, FedAvg, HypCluster
 from sartor.data import ClientData
@@ -28,6 +28,7 @@ from sartor.evaluation import Scores
 from sartor.models import Model
 from sartor.personal import Dapper, Local, Personal
 from sartor.progress import Bar
+from sartor.theory.ascent import bounded_loss
 from sartor.theory.bound import check_delta, check_positive
 
 INTERPOLATION = Dapper(cover=(0.25, 0.5, 0.75, 1.0))
@@ -52,38 +53,47 @@ def advise(
 ) -> Advice:
     """Advise every client: join the global model, be clustered, interpolate, or stay local.
 
-    Only training and validation parts are used.
+    Only training and validation parts are used, both to train on.
 
     Args:
         data: the clients.
         model: the hypothesis class.
         central: how the global model is trained; ``FedAvg()`` if not given.
         cluster: how the clusters' models are; ``HypCluster()`` if not given.
-        local: how a model of a client's own is; ``Local()`` if not given.
+        local: how a model of a client's own is; ``Local()`` if not given. A guard is left out:
+            whether it is better than the global model is what is asked.
         interpolation: how one between the client's and the global one is: each λ of its ``cover``
-            is tried. ``None`` tries none.
-        bound: the largest loss that bounds and discrepancies reckon with; for a log-loss that of
-            a tenth of the uniform probability, if not given.
+            is tried, without a guard. ``None`` tries none.
+        bound: the largest loss that bounds and discrepancies reckon with; if not given, for a
+            log-loss that of a tenth of the uniform probability, and for a squared error 4·y² of
+            the largest label.
         radius: of the ball of parameters around the global model that a discrepancy is searched in;
             as far as that is from where its training began, if not given.
         delta: δ of the bounds.
-        folds: of the experiment.
+        folds: of the experiment; fewer where no client has as many examples.
         seed: of all randomness.
         engine: how it is run.
         progress: whether to show a bar; on a terminal only, if not given.
+
+    Returns:
+        What is advised to every client, and why; ``print(advice.summary())`` says the most.
     """
-    _check(data, model, delta, folds)
-    most = largest(model) if bound is None else bound
-    check_positive(bound=most, radius=1.0 if radius is None else radius)
-    central, cluster, local = central or FedAvg(), cluster or HypCluster(), local or Local()
+    data = merged(data)
+    central, cluster = central or FedAvg(), cluster or HypCluster()
+    local = dataclasses.replace(local or Local(), guard=False)
+    check(model, data)
+    most = largest(model, data) if bound is None else bound
+    _check(data, model, central, cluster, interpolation, most, radius, delta, folds)
+    folds = fold_count(data, folds)
     how = engine or Engine()
     told: dict[str, Any] = {"seed": seed, "engine": how, "progress": False}
     between = _by_lambda(interpolation)
-    work = folds * (len(SHARING) + len(between) + 1) + 3
+    curve = folds > 2  # a fold less says what more examples bring
+    work = folds * (len(SHARING) + len(between) + curve) + 3
     with Bar("advice", work, progress) as bar, warnings.catch_warnings():
         # Who has nothing in a fold is to be expected; and of clusters all examples tell.
         warnings.filterwarnings("ignore", message=".*left out of the scores|HypCluster: some")
-        done = _Counter(bar)
+        done = _Counter(bar, work)
 
         def alone(part: ClientData) -> dict[str, Scores]:
             models = local.fit(model, part, keep=False, **told)
@@ -108,26 +118,27 @@ def advise(
         losses, fewer, promised = beside(
             [
                 lambda: held_out(data, fit, folds, seed),
-                lambda: held_out(data, alone, folds, seed, fewer=True),
+                lambda: held_out(data, alone, folds, seed, fewer=True) if curve else None,
                 promise,
             ],
             how,
         )
     _warn_of_one_cluster(promised)
-    size = data.bounds[:, 2] - data.bounds[:, 0]
-    decision = decide(_only(losses, SHARING), fewer, size, "global")
-    mixed = decide(_only(losses, ("global", *between)), None, size, "global")
-    gain, deviation, lambda_ = _interpolated(decision, mixed, between)
-    names = [name for name in CANDIDATES if name in gain]
+    size = data.sizes("train")
+    decision = decide(losses, fewer, size, "global")
+    gain, deviation, lambda_ = _interpolated(decision, between)
+    names = [name for name in CANDIDATES if name in gain]  # the first of equals is taken
     return Advice(
         client=data.ids,
         seen=data.seen,
         size=size,
         advice=np.array(names)[np.argmax([gain[name] for name in names], axis=0)],
-        sharing=decision.choice,
+        sharing=np.array(SHARING)[np.argmax([gain[name] for name in SHARING], axis=0)],
         gain={name: gain[name] for name in names},
         deviation=deviation,
-        held_out={n: v for n, v in ({**decision.raw, **mixed.raw}).items() if n != "global"},
+        held_out={n: v for n, v in decision.raw.items() if n != "global"},
+        expected={n: v for n, v in decision.gain.items() if n != "global"},
+        paid=decision.paid,
         lambda_=lambda_,
         cluster=promised.cluster,
         discrepancy=promised.discrepancy,
@@ -137,7 +148,6 @@ def advise(
         vacuous=promised.vacuous,
         settings={
             **promised.settings, "folds": folds, "seed": seed, "trust": decision.trust,
-            "trust_interpolation": mixed.trust,
         },
     )  # fmt: skip
 
@@ -145,13 +155,16 @@ def advise(
 class _Counter:
     """Counts what is done, and says what."""
 
-    def __init__(self, bar: Bar) -> None:
-        self._bar, self._done, self._lock = bar, 0, threading.Lock()
+    def __init__(self, bar: Bar, total: int) -> None:
+        self._bar, self._total, self._done = bar, total, 0
+        self._lock = threading.Lock()
 
     def __call__(self, value: Any, note: str) -> Any:
         with self._lock:
             self._done += 1
             self._bar.update(self._done, note)
+            if self._done % max(self._total // 6, 1) == 0:
+                self._bar.line(f"advice: {self._done} of {self._total} parts of the experiment")
         return value
 
 
@@ -160,8 +173,8 @@ def _warn_of_one_cluster(promised: Promises) -> None:
     if shares.max() > 0.99:
         warnings.warn(
             f"{shares.max():.0%} of the clients are in one cluster, so that to be clustered is to "
-            "join; try start='kmeans++' with restarts=5 for the cluster algorithm, or more "
-            "warm_rounds",
+            "join; try another start of the clusters (--set cluster.start=kmeans++ --set "
+            "cluster.restarts=5), or a longer one (cluster.warm_rounds)",
             stacklevel=3,
         )
 
@@ -170,36 +183,47 @@ def _by_lambda(algorithm: Personal | None) -> dict[str, tuple[float, Any]]:
     """The algorithm with each λ of its cover, by name; one without is the client's alone, λ = 1."""
     if algorithm is None:
         return {}
+    algorithm = dataclasses.replace(algorithm, guard=False)
     if not algorithm.cover:
         return {"λ = 1": (1.0, algorithm)}
     fixed: Callable[..., Any] = dataclasses.replace
     return {f"λ = {v:g}": (v, fixed(algorithm, cover=(v,))) for v in algorithm.cover}
 
 
-def _only(losses: Losses, names: tuple[str, ...]) -> Losses:
-    return losses._replace(loss={name: losses.loss[name] for name in names})
-
-
 def _interpolated(
-    decision: Decision, mixed: Decision, between: dict[str, tuple[float, Any]]
+    decision: Decision, between: dict[str, tuple[float, Any]]
 ) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """Gains and deviations with interpolation's, at the λ that is best for each client."""
-    gain, deviation = dict(decision.gain), dict(decision.deviation)
+    """Gains and deviations, those of interpolation at the λ that is best for each client."""
+    gain = {name: decision.gain[name] for name in SHARING}
+    deviation = {name: decision.deviation[name] for name in SHARING}
     if not between:
         return gain, deviation, np.full(len(decision.choice), np.nan)
-    table = np.stack([mixed.gain[name] for name in between])
+    table = np.stack([decision.gain[name] for name in between])
     best, everybody = table.argmax(axis=0), np.arange(table.shape[1])
     gain["interpolation"] = table[best, everybody]
-    spread = np.stack([mixed.deviation[name] for name in between])
+    spread = np.stack([decision.deviation[name] for name in between])
     deviation["interpolation"] = spread[best, everybody]
     return gain, deviation, np.array([lambda_ for lambda_, _ in between.values()])[best]
 
 
-def _check(data: ClientData, model: Model, delta: float, folds: int) -> None:
+def _check(
+    data: ClientData, model: Model, central: Central, cluster: Central,
+    interpolation: Personal | None, most: float, radius: float | None, delta: float, folds: int,
+) -> None:  # fmt: skip
     """Everything that can be wrong, before any work."""
-    check(model, data)
     check_delta(delta)
+    check_positive(bound=most, radius=1.0 if radius is None else radius)
+    bounded_loss(model, most)
     if folds < 3:
         raise ConfigError(f"folds={folds}: at least 3, one to hold out and two to learn from")
     if not data.seen.any():
         raise DataError("no client is seen, so there is no global model to advise on")
+    if hasattr(central, "q"):
+        raise ConfigError(
+            f"central: {type(central).__name__} makes several models, and the global one is one; "
+            "give it as cluster, and FedAvg or Agnostic as central"
+        )
+    for algorithm in (central, cluster):
+        algorithm.check(data)
+    if interpolation is not None:
+        interpolation.check_work(model, data)

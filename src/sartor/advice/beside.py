@@ -21,21 +21,21 @@ def beside(jobs: Sequence[Callable[[], Any]], engine: Engine) -> list[Any]:
         with stopped_by(stopping):
             return job()
 
-    with ThreadPoolExecutor(len(jobs)) as pool, Interrupts() as interrupts:
-        futures = [pool.submit(work, job) for job in jobs]
-        try:
+    pool = ThreadPoolExecutor(len(jobs))
+    try:
+        with Interrupts() as interrupts:
+            futures = [pool.submit(work, job) for job in jobs]
             while not all(future.done() for future in futures):
                 wait(futures, timeout=0.2)
-                failed = [f for f in futures if f.done() and f.exception()]
-                if interrupts.requested or failed:
+                if interrupts.requested or any(f.done() and f.exception() for f in futures):
                     stopping.set()
-        except BaseException:
-            stopping.set()
-            raise
-        if interrupts.requested:
-            raise KeyboardInterrupt
-        # What failed first is what is wrong; others were only asked to stop.
-        errors = [error for f in futures if (error := f.exception()) is not None]
-        for error in sorted(errors, key=lambda e: isinstance(e, KeyboardInterrupt)):
-            raise error
-        return [future.result() for future in futures]
+            if interrupts.requested:
+                raise KeyboardInterrupt
+            # What failed first is what is wrong; others were only asked to stop.
+            errors = [error for f in futures if (error := f.exception()) is not None]
+            for error in sorted(errors, key=lambda e: isinstance(e, KeyboardInterrupt)):
+                raise error
+            return [future.result() for future in futures]
+    finally:
+        stopping.set()
+        pool.shutdown(wait=False, cancel_futures=True)  # asked twice, nobody waits

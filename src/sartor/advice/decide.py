@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.advice.holdout import Losses
-from sartor.advice.shrink import Estimate, means_of, shrink
+from sartor.advice.shrink import means_of, shrink
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,6 +24,8 @@ class Decision:
         raw: the mean gain on the client's own held-out examples; NaN where it has none.
         choice: [clients] the candidate with the largest expected gain.
         trust: how much of the difference between clients was believed.
+        paid: what such a choice gained when it was made by one half of a client's held-out
+            examples, on the other half; NaN where it has none in one of them.
     """
 
     gain: Mapping[str, Floats]
@@ -31,6 +33,7 @@ class Decision:
     raw: Mapping[str, Floats]
     choice: npt.NDArray[np.str_]
     trust: float
+    paid: Floats
 
 
 def decide(
@@ -38,9 +41,9 @@ def decide(
 ) -> Decision:
     """Weigh what each client's own examples say against what everybody's do.
 
-    Candidates were fitted on a share of a client's examples, and would be better on all. Losses
+    Candidates were fitted on a part of a client's examples, and would be better on all. Losses
     fall with the number n of examples about as a + b/n, so what another fold less has cost tells
-    what all of them will bring.
+    what all of them will bring; a client of whom no fold could be left out has it from others.
 
     Args:
         losses: of every candidate, on held-out examples.
@@ -48,75 +51,85 @@ def decide(
         size: training examples of every client.
         reference: the candidate that others are compared with.
     """
-    trust = _trust(losses, fewer, size, reference)
-    return _decided(losses, fewer, size, reference, trust)
+    halves = _halves(losses, fewer, size, reference)
+    trust, paid = _trust(halves)
+    gain, deviation, raw = _weighed(losses, fewer, size, reference, trust)
+    return Decision(gain, deviation, raw, _best(gain), trust, paid)
 
 
 TRUSTS = (0.0, 0.1, 0.3, 1.0)
 """How much of the difference between clients may be believed; 0 is one answer for each size."""
 
 
-def _trust(
+def _halves(
     losses: Losses, fewer: Losses | None, size: npt.NDArray[np.int64], reference: str
-) -> float:
-    """As much as pays: decide by a half of every client's examples, and look at the other half.
+) -> Floats:
+    """Decide by a half of every client's examples, and look at the other half.
 
-    Losses have long tails, and what clients seem to differ by may be a few unlucky examples. More
-    than none is believed only if it is better by more than a standard error.
+    What was gained with every trust: [trusts, clients], NaN for clients without examples in both.
     """
     first = np.zeros(len(losses.owner), bool)
     begin = np.searchsorted(losses.owner, losses.owner)  # owners are in order
     first[(np.arange(len(first)) - begin) % 2 == 0] = True
-    paid = np.zeros((len(TRUSTS), 2, len(size)))
+    gained = np.zeros((len(TRUSTS), 2, len(size)))
     for half, mine in enumerate((first, ~first)):
-        one, other = (_some(losses, where) for where in (mine, ~mine))
-        some = None if fewer is None else _some(fewer, mine)
+        one, other = losses.only(mine), losses.only(~mine)
+        some = None if fewer is None else fewer.only(mine)
         means = {n: means_of(v, other.owner, len(size))[0] for n, v in other.loss.items()}
         for t, trust in enumerate(TRUSTS):
-            choice = _decided(one, some, size, reference, trust).choice
+            choice = _best(_weighed(one, some, size, reference, trust)[0])
             for name, mean in means.items():
-                paid[t, half] = np.where(choice == name, mean, paid[t, half])
-    loss = paid.mean(axis=1)
-    loss = loss[:, np.isfinite(loss).all(axis=0)]  # of clients with examples in both halves
-    if not loss.shape[1]:
-        return TRUSTS[0]
-    best = int(loss.mean(axis=1).argmin())
-    less = loss[0] - loss[best]
-    error = less.std(ddof=1) / np.sqrt(len(less)) if len(less) > 1 else np.inf
-    return TRUSTS[best] if less.mean() > error else TRUSTS[0]
+                less = means[reference] - mean
+                gained[t, half] = np.where(choice == name, less, gained[t, half])
+    return gained.mean(axis=1)
 
 
-def _some(losses: Losses, where: npt.NDArray[np.bool_]) -> Losses:
-    loss = {name: values[where] for name, values in losses.loss.items()}
-    return losses._replace(owner=losses.owner[where], loss=loss)
+def _trust(halves: Floats) -> tuple[float, Floats]:
+    """As much as pays, and what it paid.
+
+    Losses have long tails, and what clients seem to differ by may be a few unlucky examples. More
+    than none is believed only if it is better by more than two standard errors.
+    """
+    known = np.isfinite(halves).all(axis=0)
+    if known.sum() < 2:
+        return TRUSTS[0], halves[0]
+    gained = halves[:, known]
+    best = int(gained.mean(axis=1).argmax())
+    more = gained[best] - gained[0]
+    error = more.std(ddof=1) / np.sqrt(len(more))
+    taken = best if more.mean() > 2 * error else 0
+    return TRUSTS[taken], halves[taken]
 
 
-def _decided(
+def _best(gain: Mapping[str, Floats]) -> npt.NDArray[np.str_]:
+    names = np.array(list(gain))
+    return names[np.argmax(np.stack([gain[n] for n in names]), axis=0)]
+
+
+def _weighed(
     losses: Losses, fewer: Losses | None, size: npt.NDArray[np.int64], reference: str, trust: float
-) -> Decision:
-    clients = len(size)
-    gain = {reference: np.zeros(clients)}
-    deviation, raw = {reference: np.zeros(clients)}, {reference: np.zeros(clients)}
+) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Floats]]:
+    """Expected gains, their deviations and the raw ones, by candidate."""
+    nothing = np.zeros(len(size))
+    gain, deviation, raw = ({reference: nothing} for _ in range(3))
     for name in losses.loss:
         if name == reference:
             continue
         less = losses.loss[reference] - losses.loss[name]
-        mean, variance = means_of(less, losses.owner, clients)
+        mean, variance = means_of(less, losses.owner, len(size))
         found = shrink(mean, variance, size, trust)
         gain[name], deviation[name], raw[name] = found.mean, found.deviation, mean
         if fewer is not None and name in fewer.loss:
-            more = _learning(losses, fewer, name, size)
-            gain[name] = gain[name] + np.maximum(more.prior, 0.0)
-    names = np.array(list(gain))
-    choice = names[np.argmax(np.stack([gain[n] for n in names]), axis=0)]
-    return Decision(gain, deviation, raw, choice, trust)
+            gain[name] = gain[name] + np.maximum(_learning(losses, fewer, name, size), 0.0)
+    return gain, deviation, raw
 
 
 def _learning(
     losses: Losses, fewer: Losses, name: str, size: npt.NDArray[np.int64]
-) -> Estimate:  # fmt: skip
-    """What the examples that were held out would have brought."""
-    some, most = fewer.share, losses.share
-    ahead = (1 / most - 1) / (1 / some - 1 / most)
-    mean, variance = means_of(fewer.loss[name] - losses.loss[name], losses.owner, len(size))
-    return shrink(ahead * mean, ahead**2 * variance, size)
+) -> Floats:  # fmt: skip
+    """What the examples that were held out would have brought, by the client's size."""
+    some, most, every = fewer.trained, losses.trained, size[losses.owner]
+    tells = some < most
+    rise = (1 / most - 1 / every)[tells] / (1 / some - 1 / most)[tells]
+    values = rise * (fewer.loss[name] - losses.loss[name])[tells]
+    return shrink(*means_of(values, losses.owner[tells], len(size)), size).prior

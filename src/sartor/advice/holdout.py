@@ -32,12 +32,32 @@ class Losses(NamedTuple):
     Attributes:
         owner: [examples] whose they are: positions of clients.
         loss: by candidate, [examples].
-        share: the share of a client's training examples that candidates were fitted on.
+        trained: [examples] how many of the client's examples candidates were fitted on.
     """
 
     owner: npt.NDArray[np.int64]
     loss: dict[str, Floats]
-    share: float
+    trained: npt.NDArray[np.int64]
+
+    def only(self, where: npt.NDArray[np.bool_]) -> Losses:
+        """Those of some examples."""
+        loss = {name: values[where] for name, values in self.loss.items()}
+        return Losses(self.owner[where], loss, self.trained[where])
+
+
+def merged(data: ClientData) -> ClientData:
+    """Validation parts as a part of training: advice chooses by folds of its own."""
+    bounds = data.bounds.copy()
+    bounds[:, 1] = bounds[:, 2]
+    return dataclasses.replace(data, bounds=bounds)
+
+
+def fold_count(data: ClientData, folds: int) -> int:
+    """As many folds as anybody has examples for, at most."""
+    most = int((data.bounds[:, 2] - data.bounds[:, 0]).max(initial=0))
+    if most < 2:
+        raise DataError("no client has two training examples, so none can be held out")
+    return min(folds, most)
 
 
 def deal(data: ClientData, folds: int, seed: int) -> npt.NDArray[np.int64]:
@@ -92,10 +112,10 @@ def held_out(
         seed: of dealing.
         fewer: leave a second fold out of training, to see what fewer examples do.
     """
+    folds = fold_count(data, folds)
     fold = deal(data, folds, seed)
-    if not (fold >= 0).any():
-        raise DataError("no client has two training examples, so none can be held out")
     owners: list[npt.NDArray[np.int64]] = []
+    trained: list[npt.NDArray[np.int64]] = []
     losses: dict[str, list[Floats]] = {}
     for held in range(folds):
         part = without(data, fold, held, (held + 1) % folds if fewer else held)
@@ -104,6 +124,7 @@ def held_out(
         index = {client: k for k, client in enumerate(data.ids)}
         who = np.array([index[client] for client in first.client], np.int64)
         owners.append(np.repeat(who, first.test_size))
+        trained.append(part.sizes("train")[owners[-1]])
         for name, found in scores.items():
             loss = np.asarray(found.example_loss, np.float64)
             if not np.isfinite(loss).all():
@@ -115,5 +136,5 @@ def held_out(
             losses.setdefault(name, []).append(loss)
     owner = np.concatenate(owners)
     order = np.argsort(owner, kind="stable")
-    share = (folds - 1 - fewer) / folds
-    return Losses(owner[order], {n: np.concatenate(v)[order] for n, v in losses.items()}, share)
+    ordered = {name: np.concatenate(found)[order] for name, found in losses.items()}
+    return Losses(owner[order], ordered, np.concatenate(trained)[order])

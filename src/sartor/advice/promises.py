@@ -12,7 +12,6 @@ import numpy.typing as npt
 from sartor.advice.advice import SHARING, Floats, Words
 from sartor.central import CentralModel
 from sartor.data import ClientData
-from sartor.errors import DataError
 from sartor.models import Model
 from sartor.theory import best_lambda, bounds, discrepancies, pseudo_dimension
 
@@ -36,7 +35,11 @@ def promises(
     data: ClientData, model: Model, one: CentralModel, several: CentralModel, most: float,
     radius: float | None, delta: float, seed: int,
 ) -> Promises:  # fmt: skip
-    """Equation 1 against equation 2, with everybody and with the client's cluster; and λ*."""
+    """Equation 1 against equation 2, with everybody and with the client's cluster; and λ*.
+
+    Clusters are taken as if they had been given, though data has chosen them; and discrepancies
+    are those of the samples.
+    """
     centre = jax.tree.map(lambda a: a[0], one.hypotheses)
     where: dict[str, Any] = {"bound": most, "seed": seed}
     if (model.spec or {}).get("name") != "categorical":
@@ -86,11 +89,18 @@ def promises(
     )  # fmt: skip
 
 
-def largest(model: Model) -> float:
-    """The loss that is taken for the largest: of a tenth of the uniform probability."""
-    if model.kind == "regression":
-        raise DataError("bound: a squared error has no largest value; give bound=, say of 4·|y|²")
-    return math.log(10 * (model.classes or 1))
+def largest(model: Model, data: ClientData) -> float:
+    """The loss that is taken for the largest, if nothing else is said.
+
+    Of a log-loss that of a tenth of the uniform probability; of a squared error that of a
+    prediction as far from 0 as any label, on the other side.
+    """
+    if model.kind != "regression":
+        return math.log(10 * (model.classes or 1))
+    rows = [data.part(k) for k in range(len(data))]
+    labels = np.asarray(data.columns["y"][np.concatenate(rows)], np.float64)
+    squares = (labels.reshape(len(labels), -1) ** 2).sum(axis=1)
+    return max(4 * float(squares.max(initial=0.0)), 1e-6)
 
 
 def _distance(model: Model, params: Any, seed: int) -> float:

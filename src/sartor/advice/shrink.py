@@ -59,10 +59,15 @@ def shrink(mean: Floats, variance: Floats, size: npt.ArrayLike, trust: float = 1
     """
     known = np.isfinite(mean) & np.isfinite(variance)
     logs = np.log(np.maximum(np.asarray(size, np.float64), 1.0))
+    if known.any():  # a line says nothing beyond the sizes that it was drawn by
+        logs = np.clip(logs, logs[known].min(), logs[known].max())
     design = np.stack([np.ones_like(logs), logs - logs.mean()], axis=1)
     if known.sum() < 3 or logs[known].std() < SPREAD:
         design = design[:, :1]
     x, y, within = design[known], mean[known], np.maximum(variance[known], 1e-12)
+    if not len(y):
+        nothing = np.zeros(len(mean))
+        return Estimate(nothing, np.full(len(mean), np.inf), nothing, 0.0)
     between = 0.0
     line = np.zeros(design.shape[1])
     for _ in range(20):  # weights depend on the variance between, and that on the line
@@ -80,6 +85,8 @@ def shrink(mean: Floats, variance: Floats, size: npt.ArrayLike, trust: float = 1
     weight, error = np.zeros(len(mean)), np.zeros(len(mean))
     weight[known], error[known] = believed / (believed + within), within
     own = np.where(known, mean, prior)
-    # How far the client may be from it: by its place among clients, and by its examples' chance.
-    deviation = np.sqrt((1 - weight) ** 2 * between + weight**2 * error)
+    # How far the client may be from it: by the line's error, its place among clients, and chance.
+    covariance = np.linalg.pinv(x.T @ (x / (within + between)[:, None]))
+    of_line = np.einsum("ki,ij,kj->k", design, covariance, design)
+    deviation = np.sqrt((1 - weight) ** 2 * (between + of_line) + weight**2 * error)
     return Estimate(prior + weight * (own - prior), deviation, prior, float(between))

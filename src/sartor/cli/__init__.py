@@ -93,7 +93,10 @@ def advise_command(
         typer.Option(help="A ready model. (default: the run's, or one that fits the labels)"),
     ] = None,
     bound: Annotated[
-        float | None, typer.Option(help="The largest loss, which squared errors need.")
+        float | None, typer.Option(help="The largest loss that the bounds reckon with.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="δ of the bounds, how often they may fail. (default: 0.05)")
     ] = None,
     folds: Annotated[int | None, typer.Option(help="Folds of the experiment. (default: 5)")] = None,
     seed: Annotated[
@@ -118,26 +121,20 @@ def advise_command(
     """
     given = {"client": client, "label": label, "domain": domain, "features": features or None}
     columns = {key: value for key, value in given.items() if value is not None}
-    more = [f"advice.{k}={v}" for k, v in (("bound", bound), ("folds", folds)) if v is not None]
+    options = {"bound": bound, "delta": delta, "folds": folds}
+    more = [f"advice.{key}={value}" for key, value in options.items() if value is not None]
     config = advice_config(
         source, overrides=[*(overrides or []), *more], columns=columns, model=model, seed=seed
     )
     directory = out or RUNS / "advice"
-    advice, results = advise_run(config, directory)
-    for name, share in advice.shares().items():
-        typer.echo(f"{name:<14}{share:7.1%} of the clients")
-    typer.echo(f"\nMean gain over the global model, {results['loss']}: expected (held out)")
-    for name, found in results["policies"].items():
-        expected = "" if found.get("gain") is None else f"{found['gain']:+.4f}"
-        raw = "" if found.get("held_out") is None else f"({found['held_out']:+.4f})"
-        typer.echo(f"{name:<14}{expected:>9} {raw}")
-    if results["agree"] is None:
-        typer.echo("\nThe bounds promise nothing here: all are larger than the largest loss.")
-    else:
-        typer.echo(
-            f"\nThe bounds say the same for {results['agree']:.1%} of the clients to whom they "
-            f"promise anything ({1 - results['vacuous']:.1%})."
-        )
+    told = ", ".join(f"{name} by {algorithm}" for name, algorithm in config.algorithms().items())
+    typer.echo(f"Candidates: {told}", err=True)
+    try:
+        advice, results = advise_run(config, directory)
+    except KeyboardInterrupt as stopped:
+        typer.echo("stopped; nothing was written", err=True)
+        raise typer.Exit(130) from stopped
+    typer.echo(f"{advice.summary()}\nLosses: {results['loss']}\n")
     typer.echo(f"Table:   {directory / 'per_client.parquet'}")
     typer.echo(f"Report:  {directory / 'report.html'}")
 

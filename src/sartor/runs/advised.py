@@ -17,18 +17,21 @@ import pyarrow as pa
 from sartor import central, personal
 from sartor.advice import Advice, advise
 from sartor.advice.advise import INTERPOLATION
-from sartor.central import Central, FedAvg
+from sartor.central import Central, FedAvg, HypCluster
 from sartor.central.settings import describe
 from sartor.data import ClientData
 from sartor.errors import ConfigError, FileError
 from sartor.evaluation.statistics import jsonable
 from sartor.files import is_free, write_atomic, write_json
-from sartor.personal import Local, Personal
+from sartor.personal import Personal
 from sartor.report import write_report
 from sartor.runs.config import Config, Table, algorithm_of, override, parse_config
 from sartor.runs.record import provenance, write_table
 from sartor.runs.toml import to_toml
 from sartor.runs.values import check_table
+
+MOST_LAMBDAS = 5
+"""So many λ of a run are tried; of a finer cover a few others, for a quick experiment."""
 
 OPTIONS: dict[str, Any] = {"folds": int, "delta": float, "bound": float, "radius": float}
 """What ``[advice]`` may say: arguments of :func:`sartor.advise`."""
@@ -51,6 +54,14 @@ class AdviceConfig:
     local: Personal
     interpolation: Personal | None
     options: Table
+
+    def algorithms(self) -> dict[str, str]:
+        """What stands for each candidate."""
+        named = {"global": self.base.central, "cluster": self.cluster, "local": self.local}
+        found = {name: type(algorithm).__name__ for name, algorithm in named.items()}
+        if self.interpolation is not None:
+            found["interpolation"] = type(self.interpolation).__name__
+        return found
 
     def to_table(self) -> Table:
         """Plain values, as they are written to ``config.toml``."""
@@ -84,6 +95,11 @@ def advice_config(
     if table is None:
         if not source.exists():
             raise FileError(f"there is no {source}; name a file or directory with data, or a run")
+        if source.suffix == ".toml":
+            raise ConfigError(
+                f"{source} is a configuration; run it first (sartor run {source}), and name the "
+                "directory of the run"
+            )
         table = {"data": {"path": str(source.resolve()), **(columns or {})}}
     elif columns:
         raise ConfigError(f"{source} is a run, and says itself which columns to take")
@@ -127,6 +143,7 @@ def advise_run(
         "data": {"fingerprint": data.fingerprint, "summary": repr(data)},
         "model": base.model["name"],
         "loss": "squared error" if model.kind == "regression" else "log-loss, in nats",
+        "algorithms": config.algorithms(),
         **summary(advice),
         **provenance(),
         "wall_seconds": {"total": round(time.perf_counter() - began, 1)},
@@ -152,13 +169,18 @@ def summary(advice: Advice) -> dict[str, Any]:
         "sharing": [{"experiment": a, "bounds": b, "clients": n} for (a, b), n in pairs.items()],
         "agree": float(promised.mean()) if len(promised) else None,
         "vacuous": float(advice.vacuous.mean()),
+        "clear": float(advice.clear.mean()),
         "lambda": {f"{v:g}": int((known == v).sum()) for v in np.unique(known)},
         "bounds_lambda": np.quantile(advice.bounds_lambda, [0.0, 0.5, 1.0]).tolist(),
     }
 
 
 def _table_of_run(source: Path) -> Table | None:
-    """The configuration of a run, if it is one: what it has of each kind is taken over."""
+    """The configuration of a run, if it is one: what it has of each kind is taken over.
+
+    A central algorithm of one model gives its settings to the clusters', and the other way round.
+    Mapper's joint rounds are no quick experiment; Dapper stands for it.
+    """
     path = source / "config.toml"
     if not path.is_file():
         return None
@@ -172,27 +194,28 @@ def _table_of_run(source: Path) -> Table | None:
         return table
     run = parse_config(table, relative_to=source)
     taken = {k: v for k, v in run.to_table().items() if k != "personal"}
+    shared = set(inspect.signature(FedAvg).parameters)
+    common = {k: v for k, v in taken["central"].items() if k in shared}
     if hasattr(run.central, "q"):
-        taken["cluster"] = taken["central"]
-        shared = inspect.signature(FedAvg).parameters
-        taken["central"] = {"name": "FedAvg"} | {
-            k: v for k, v in taken["cluster"].items() if k in shared
-        }
+        taken["cluster"], taken["central"] = taken["central"], {"name": "FedAvg", **common}
     else:
-        rounds = {k: taken["central"][k] for k in ("rounds", "cohort", "batch")}
-        taken["cluster"] = {"name": "HypCluster", **rounds}
-    for algorithm in run.personal:
-        kind = "local" if isinstance(algorithm, Local) else "interpolation"
-        mine = {k: v for k, v in describe(algorithm).items() if v is not None}
-        if "cover" in mine:
-            mine["cover"] = list(INTERPOLATION.cover)
-        if mine["name"] != "Mapper":  # its joint rounds are no quick experiment
-            taken.setdefault(kind, mine)
+        warm = min(HypCluster().warm_rounds, run.central.rounds // 4)
+        start = {"warm_rounds": warm} if warm else {"start": "kmeans++"}
+        taken["cluster"] = {"name": "HypCluster", **start, **common}
+    kinds = {type(p).__name__: p for p in reversed(run.personal)}
+    for kind, names in {"local": ("Local",), "interpolation": ("Dapper", "Finetune")}.items():
+        for algorithm in [kinds[name] for name in names if name in kinds][:1]:
+            mine = {k: v for k, v in describe(algorithm).items() if v is not None}
+            if len(mine.get("cover", ())) > MOST_LAMBDAS:
+                mine["cover"] = list(INTERPOLATION.cover)
+            taken[kind] = mine
     return taken
 
 
 def _parsed(table: Table, source: Path) -> AdviceConfig:
     own = ("cluster", "local", "interpolation", "advice")
+    known = dict.fromkeys(("data", "split", "model", "central", "engine", *own), dict)
+    check_table("", table, {**known, "seed": int})
     rest = {key: value for key, value in table.items() if key not in own}
     rest["central"] = {"name": "FedAvg", **rest.get("central", {})}
     if "name" not in (given := rest.get("model", {})):  # the labels tell which

@@ -1,7 +1,8 @@
 """Label discrepancy of any model, from below: gradient ascent on ±(L_D1 − L_D2) within a ball.
 
 Every pair of distributions has a few starts for each sign, and the best hypothesis of all steps
-counts, so that what is found is reached by a hypothesis: it is a lower bound of the discrepancy.
+counts (the last one, where steps see only a few examples): what is found is reached by a
+hypothesis, and is a lower bound of the discrepancy.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ class Pairs(NamedTuple):
         first_weights: their weights, which add up to 1; 0 fills up.
         second: rows of D2: [pairs, m].
         second_weights: their weights.
+        word: of each pair's randomness: [pairs].
     """
 
     first: npt.NDArray[np.int32] | jax.Array
     first_weights: npt.NDArray[np.float32] | jax.Array
     second: npt.NDArray[np.int32] | jax.Array
     second_weights: npt.NDArray[np.float32] | jax.Array
+    word: npt.NDArray[np.uint32] | jax.Array
 
 
 def ascend(
@@ -142,7 +145,8 @@ def _program(model: Model, bound: float, how: Ascent) -> Any:
         def search(n: jax.Array) -> jax.Array:
             pair, which = n // (2 * how.starts), n % (2 * how.starts)
             mine = Pairs(*(column[pair] for column in map(jnp.asarray, pairs)))
-            return climb(mine, which // 2, 1.0 - 2.0 * (which % 2), jax.random.fold_in(key, n))
+            own = jax.random.fold_in(jax.random.fold_in(key, mine.word), which)
+            return climb(mine, which // 2, 1.0 - 2.0 * (which % 2), own)
 
         found = jax.lax.map(search, jnp.arange(2 * how.starts * count), batch_size=how.lanes)
         return found.reshape(count, -1).max(axis=1)
@@ -161,7 +165,7 @@ def _drawn(pair: Pairs, count: int, key: jax.Array, step: jax.Array) -> Pairs:
         return rows[jnp.minimum(where, len(rows) - 1)]
 
     return Pairs(some(pair.first, pair.first_weights, one), even,
-                 some(pair.second, pair.second_weights, other), even)  # fmt: skip
+                 some(pair.second, pair.second_weights, other), even, pair.word)  # fmt: skip
 
 
 def _batches(rows: Any, weights: Any, size: int) -> tuple[jax.Array, jax.Array]:

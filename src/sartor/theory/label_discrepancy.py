@@ -15,6 +15,7 @@ from sartor.data import ClientData
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, Params
 from sartor.models.layers import to_float
+from sartor.randomness import mix
 from sartor.theory import exact
 from sartor.theory.ascent import Ascent, Pairs, ascend
 
@@ -121,6 +122,7 @@ def discrepancy(
             np.full((len(rows), sizes[0]), 1 / sizes[0], np.float32),
             where[:, sizes[0] :],
             np.full((len(rows), sizes[1]), 1 / sizes[1], np.float32),
+            np.arange(len(rows), dtype=np.uint32),
         )
         how = _ascent(radius, starts, steps)
         found = _search(model, both, pairs, bound, centre, how, seed)
@@ -172,15 +174,18 @@ def discrepancies(
         moments = _client_moments(model, columns, rows)
         mixture = {f: _mix(moments, np.where(which == f, sizes, 0)) for f in np.unique(which)}
         return _between(model, moments, _stacked([mixture[f] for f in which]), bound, radius)
-    generator = np.random.default_rng(seed)
-    first = _padded([_some(r, sample, generator) for r in rows])
-    mixtures = {
-        f: _some(np.concatenate([rows[k] for k in np.flatnonzero((which == f) & data.seen)]),
-                 sample, generator)
-        for f in np.unique(which)
-    }  # fmt: skip
+    keys = [
+        mix(seed, "discrepancy", h, np.arange(len(r)))
+        for h, r in zip(data.hashes, rows, strict=True)
+    ]
+    first = _padded([_some(r, sample, k) for r, k in zip(rows, keys, strict=True)])
+    mixtures = {}
+    for f in np.unique(which):
+        members = np.flatnonzero((which == f) & data.seen)
+        everybody = [np.concatenate([of[k] for k in members]) for of in (rows, keys)]
+        mixtures[f] = _some(everybody[0], sample, everybody[1])
     second = _padded([mixtures[f] for f in which])
-    pairs = Pairs(*first, *second)
+    pairs = Pairs(*first, *second, data.hashes.astype(np.uint32))
     how = _ascent(radius, starts, steps, draw)
     return _search(model, columns, pairs, bound, centre, how, seed)
 
@@ -211,11 +216,14 @@ def discrepancy_matrix(
             mine = jax.tree.map(lambda m, n=n: m[n : n + 1], moments)
             found[n] = _between(model, mine, moments, bound, radius)
         return found
-    generator = np.random.default_rng(seed)
-    drawn, weights = _padded([_some(r, sample, generator) for r in rows])
+    drawn, weights = _padded([
+        _some(r, sample, mix(seed, "discrepancy", h, np.arange(len(r))))
+        for h, r in zip(data.hashes, rows, strict=True)
+    ])  # fmt: skip
     j, k = np.triu_indices(len(data), 1)
     if len(j):
-        pairs = Pairs(drawn[j], weights[j], drawn[k], weights[k])
+        number = np.arange(len(j), dtype=np.uint32)
+        pairs = Pairs(drawn[j], weights[j], drawn[k], weights[k], number)
         how = _ascent(radius, starts, steps)
         found[j, k] = _search(model, columns, pairs, bound, centre, how, seed)
     return found + found.T
@@ -385,8 +393,9 @@ def _clusters(data: ClientData, clusters: npt.ArrayLike | None) -> npt.NDArray[A
     return which
 
 
-def _some(rows: npt.NDArray[Any], most: int, generator: np.random.Generator) -> npt.NDArray[Any]:
-    return rows if len(rows) <= most else generator.choice(rows, most, replace=False)
+def _some(rows: npt.NDArray[Any], most: int, keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Some rows, those with the least keys, in their order: whoever's rows came first."""
+    return rows[np.argsort(keys, kind="stable")[:most]]
 
 
 def _padded(
