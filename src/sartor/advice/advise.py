@@ -85,8 +85,7 @@ def advise(
     most = largest(model, data) if bound is None else bound
     _check(data, model, central, cluster, interpolation, most, radius, delta, folds)
     folds = fold_count(data, folds)
-    how = engine or Engine()
-    told: dict[str, Any] = {"seed": seed, "engine": how, "progress": False}
+    told: dict[str, Any] = {"seed": seed, "engine": engine or Engine(), "progress": False}
     between = _by_lambda(interpolation)
     curve = folds > 2  # a fold less says what more examples bring
     work = folds * (len(SHARING) + len(between) + curve) + 3
@@ -120,8 +119,7 @@ def advise(
                 lambda: held_out(data, fit, folds, seed),
                 lambda: held_out(data, alone, folds, seed, fewer=True) if curve else None,
                 promise,
-            ],
-            how,
+            ]
         )
     _warn_of_one_cluster(promised)
     size = data.sizes("train")

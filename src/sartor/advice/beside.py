@@ -1,19 +1,19 @@
-"""Work side by side on an accelerator, where one part computes while another compiles."""
+"""Work side by side: while one part compiles or waits for another's numbers, others compute."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
-from sartor.engine import Engine
 from sartor.interrupts import Interrupts, stopped_by
 
 
-def beside(jobs: Sequence[Callable[[], Any]], engine: Engine) -> list[Any]:
-    """What each job returns; one after the other on a processor, whose cores one of them fills."""
-    if engine.local_devices()[0].platform == "cpu":
+def beside(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+    """What each job returns; one after the other where there is one core only."""
+    if (os.cpu_count() or 1) < 2:
         return [job() for job in jobs]
     stopping = threading.Event()
 
