@@ -13,14 +13,9 @@ from sartor.experiments.synthetic.population import bayes_limit
 
 
 def test_regret_of_policies():
-    exact = np.array([[1.0, 3.0], [2.0, 2.0], [4.0, 1.0]])  # local, global, cluster; two clients
-    cell = Cell(
-        exact,
-        np.array([[0.0, 1.0], [2.0, 2.0]]),
-        np.array([0.5, 9.0]),
-        np.array([1.0, 0]),
-        np.zeros(2),
-    )
+    exact = np.array([[2.0, 2.0], [4.0, 1.0], [1.0, 3.0]])  # global, cluster, local; two clients
+    chosen = np.array([[2.0, 0.0], [1.0, 1.0]])
+    cell = Cell(exact, chosen, np.array([0.5, 9.0]), np.array([1.0, 0]), np.zeros(2))
     found = {name: values.tolist() for name, values in cell.regret().items()}
     assert found["local"] == [0, 2] and found["global"] == [1, 1] and found["cluster"] == [3, 0]
     assert found["advice"] == [0, 1] and found["bounds"] == [3, 0]
