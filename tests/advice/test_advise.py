@@ -232,6 +232,13 @@ def test_what_is_wrong_is_said_before_any_work(monkeypatch):
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=words):
             advise(data, model, **wrong)
+    for wrong, words in (
+        ({"central": sartor.FedAvg}, r"central: .* give one as FedAvg\(\)"),
+        ({"local": sartor.Dapper()}, r"local: .* give one as Local\(\)"),
+        ({"interpolation": 0.5}, r"interpolation: 0.5 is no such algorithm"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            advise(data, model, **wrong)
     with pytest.raises(DataError):
         advise(data, categorical(symbols=3))  # labels up to 5
     with pytest.raises(ConfigError, match="a guess already loses"):

@@ -41,7 +41,7 @@ def advise(
     *,
     central: Central | None = None,
     cluster: Central | None = None,
-    local: Personal | None = None,
+    local: Local | None = None,
     interpolation: Personal | None = INTERPOLATION,
     bound: float | None = None,
     radius: float | None = None,
@@ -79,8 +79,10 @@ def advise(
         What is advised to every client, and why; ``print(advice.summary())`` says the most.
     """
     data = merged(data)
-    central, cluster = central or FedAvg(), cluster or HypCluster()
-    local = dataclasses.replace(local or Local(), guard=False)
+    central, cluster, local = central or FedAvg(), cluster or HypCluster(), local or Local()
+    _check_kinds(central=(central, Central), cluster=(cluster, Central), local=(local, Local),
+                 interpolation=(interpolation, (Personal, type(None))))  # fmt: skip
+    local = dataclasses.replace(local, guard=False)
     check(model, data)
     most = largest(model, data) if bound is None else bound
     _check(data, model, central, cluster, interpolation, most, radius, delta, folds)
@@ -202,6 +204,13 @@ def _interpolated(
     spread = np.stack([decision.deviation[name] for name in between])
     deviation["interpolation"] = spread[best, everybody]
     return gain, deviation, np.array([lambda_ for lambda_, _ in between.values()])[best]
+
+
+def _check_kinds(**given: tuple[Any, Any]) -> None:
+    for name, (algorithm, kind) in given.items():
+        if not isinstance(algorithm, kind):
+            wanted = {"local": "Local()", "interpolation": "Dapper()"}.get(name, "FedAvg()")
+            raise ConfigError(f"{name}: {algorithm!r} is no such algorithm; give one as {wanted}")
 
 
 def _check(

@@ -237,9 +237,9 @@ def _options(many: bool) -> dict[str, Any]:
     """What is asked of the compiler, for single calls and for many that are vectorised.
 
     On a GPU it would time several kernels for each product and take the fastest: another one in
-    another process, and so other numbers. The one it takes untimed is no slower here, compiles in
-    half the time, and repeats to the bit (see bench/RESULTS.md). On a CPU, small models take longer
-    to compile than to run: LLVM leaves out what pays least.
+    another process, and so other numbers. What it takes untimed compiles in half the time and
+    repeats to the bit; it is about as fast in bfloat16, and slower in float32 (bench/RESULTS.md).
+    On a CPU, small models take longer to compile than to run: LLVM leaves out what pays least.
     """
     match jax.default_backend():
         case "gpu":

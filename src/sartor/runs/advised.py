@@ -23,7 +23,7 @@ from sartor.data import ClientData
 from sartor.errors import ConfigError, FileError
 from sartor.evaluation.statistics import jsonable
 from sartor.files import is_free, write_atomic, write_json
-from sartor.personal import Personal
+from sartor.personal import Local, Personal
 from sartor.report import write_report
 from sartor.runs.config import Config, Table, algorithm_of, override, parse_config
 from sartor.runs.record import provenance, write_table
@@ -51,7 +51,7 @@ class AdviceConfig:
 
     base: Config
     cluster: Central
-    local: Personal
+    local: Local
     interpolation: Personal | None
     options: Table
 
@@ -233,7 +233,7 @@ def _parsed(table: Table, source: Path) -> AdviceConfig:
     return AdviceConfig(
         base=parse_config(rest, relative_to=source if source.is_dir() else source.parent),
         cluster=algorithm("cluster", "HypCluster", central.ALGORITHMS),
-        local=algorithm("local", "Local", personal.ALGORITHMS),
+        local=algorithm("local", "Local", {"Local": Local}),
         interpolation=None
         if given["name"] == "none"
         else algorithm_of("interpolation", given, personal.ALGORITHMS),
