@@ -257,6 +257,8 @@ def test_bad_input():
     data = population(5, 1)
     with pytest.raises(DataError, match="no client is seen"):
         advise(dataclasses.replace(data, seen=np.zeros(20, bool)), categorical(symbols=6))
+    with pytest.raises(DataError, match="only one client is seen"):
+        advise(dataclasses.replace(data, seen=np.arange(20) == 3), categorical(symbols=6))
 
 
 def test_regression_reckons_with_the_largest_label():

@@ -225,6 +225,8 @@ def _check(
         raise ConfigError(f"folds={folds}: at least 3, one to hold out and two to learn from")
     if not data.seen.any():
         raise DataError("no client is seen, so there is no global model to advise on")
+    if data.seen.sum() < 2:
+        raise DataError("only one client is seen, so there is nobody to share a model with")
     if hasattr(central, "q"):
         raise ConfigError(
             f"central: {type(central).__name__} makes several models, and the global one is one; "
