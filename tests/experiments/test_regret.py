@@ -15,11 +15,13 @@ from sartor.experiments.synthetic.population import bayes_limit
 def test_regret_of_policies():
     exact = np.array([[2.0, 2.0], [4.0, 1.0], [1.0, 3.0]])  # global, cluster, local; two clients
     chosen = np.array([[2.0, 0.0], [1.0, 1.0]])
-    cell = Cell(exact, chosen, np.array([0.5, 9.0]), np.array([1.0, 0]), np.zeros(2))
+    mixed = np.array([[7.0, 9.0], [0.5, 9.0], [7.0, 9.0], [7.0, 1.5]])  # by λ
+    cell = Cell(exact, chosen, mixed, np.array([1.0, -1]), np.zeros(2), np.ones(4))
     found = {name: values.tolist() for name, values in cell.regret().items()}
     assert found["local"] == [0, 2] and found["global"] == [1, 1] and found["cluster"] == [3, 0]
     assert found["advice"] == [0, 1] and found["bounds"] == [3, 0]
     assert found["interpolation"] == [-0.5, 1]  # only the first was advised to
+    assert found["λ = 1"] == [6, 0.5]
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,23 @@ def test_clients_and_page(small):
     mean = (np.array(table["loss_advice"]) - paid.min(axis=0))[at & kind].mean()
     row = next(r for r in results["regret"]["trained for long"] if r["samples"] == 20)
     assert row["advice"]["mean"] == pytest.approx(mean)
+    for kind, rows in results["regret"].items():
+        for row in rows[:-1]:
+            mine = (np.array(table["samples"]) == row["samples"]) & (
+                np.array(table["local"]) == kind
+            )
+            advised = np.array(table["advice"])[mine]
+            assert row["advised"] == {
+                name: pytest.approx((advised == name).mean()) for name in row["advised"]
+            }
+            several = [np.unique(part).size for part in advised.reshape(2, 100)]
+            assert row["alike"] == np.mean(np.array(several) == 1)
+            lambdas = np.array(table["lambda"], float)[mine]
+            assert row["interpolate"] == pytest.approx((~np.isnan(lambdas)).mean())
+            assert row["less_of_all"]["mean"] <= row["interpolation"]["mean"] - min(
+                row[name]["mean"] for name in regret.CONSTANT
+            ) + 1e-9  # fmt: skip
+    assert results["regret"]["stopped early"][1]["advised"]["local"] == 1
     page = (out / "report.html").read_text()
     assert "bounds alone" in page and (out / "figures" / "regret-0.pdf").exists()
 

@@ -27,6 +27,7 @@ from sartor.experiments.directory import Directory
 from sartor.experiments.synthetic.methods import (
     BATCH,
     EVERYBODY,
+    RATES,
     epochs_for,
     measure,
     rounds_for,
@@ -38,9 +39,6 @@ from sartor.personal import Dapper, Local
 from sartor.progress import Bar
 from sartor.report.regret import TITLES, in_words
 from sartor.runs.record import versions
-
-RATES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""The step sizes that are chosen from."""
 
 LAMBDAS = (0.25, 0.5, 0.75, 1.0)
 """The λ that interpolation is tried with."""
@@ -54,7 +52,10 @@ is the best depends on their number."""
 TUNED = ("central", "cluster", "local", "interpolation")
 """What a step size is chosen for."""
 
-POLICIES = (*SHARING, "advice", "bounds", "interpolation")
+CONSTANT = (*SHARING, *(f"λ = {value:g}" for value in LAMBDAS))
+"""One answer for all clients."""
+
+POLICIES = (*CONSTANT, "advice", "bounds", "interpolation")
 """Of every client: one answer for all, as advised, as the bounds say; and as advised if clients
 may interpolate as well."""
 
@@ -99,23 +100,26 @@ class Cell(NamedTuple):
     Attributes:
         exact: by candidate, the expected loss of every client.
         chosen: by policy that chooses, the candidate of every client, by its number.
-        interpolated: the expected loss with the λ that the client was advised.
-        interpolates: whether it was advised to interpolate.
+        mixed: by λ, the expected loss of every client that interpolates with it.
+        lambda_: the number of the λ that the client was advised; -1 if it was not to interpolate.
         vacuous: whether all bounds of the client are.
+        rates: the step sizes of what is in ``TUNED``.
     """
 
     exact: Floats
     chosen: Floats
-    interpolated: Floats
-    interpolates: Floats
+    mixed: Floats
+    lambda_: Floats
     vacuous: Floats
+    rates: Floats
 
     def paid(self) -> dict[str, Floats]:
         """The expected loss of every client under each policy."""
         clients = np.arange(self.exact.shape[1])
         advice, bounds = (self.exact[rows.astype(int), clients] for rows in self.chosen)
-        found = dict(zip(SHARING, self.exact, strict=True))
-        mixed = np.where(self.interpolates > 0, self.interpolated, advice)
+        found = dict(zip(CONSTANT, (*self.exact, *self.mixed), strict=True))
+        mixed = self.mixed[self.lambda_.astype(int), clients]
+        mixed = np.where(self.lambda_ < 0, advice, mixed)
         return {**found, "advice": advice, "bounds": bounds, "interpolation": mixed}
 
     def regret(self) -> dict[str, Floats]:
@@ -250,17 +254,19 @@ def _run(
         "cluster": some["cluster"].fit(model, data, **told),
     }
     exact = np.stack([measure(whole, population, fitted[name]).exact for name in SHARING])
-    mixed = np.zeros(CLIENTS)
+    mixed = []
     for value in LAMBDAS:
         fixed = dataclasses.replace(some["interpolation"], cover=(value,))
-        found = measure(whole, population, fixed.fit(one, data, **told)).exact
-        mixed = np.where(advice.lambda_ == value, found, mixed)
+        mixed.append(measure(whole, population, fixed.fit(one, data, **told)).exact)
     numbers = {name: float(n) for n, name in enumerate(SHARING)}
     chosen = [[numbers[str(n)] for n in said] for said in (advice.sharing, advice.bounds_say)]
-    interpolates = advice.advice == "interpolation"
-    return Cell(
-        exact, np.array(chosen), mixed, interpolates.astype(float), advice.vacuous.astype(float)
+    lambda_ = np.where(
+        advice.advice == "interpolation", np.searchsorted(LAMBDAS, advice.lambda_), -1
     )
+    return Cell(
+        exact, np.array(chosen), np.stack(mixed), lambda_.astype(float),
+        advice.vacuous.astype(float), np.array([rates[name] for name in TUNED]),
+    )  # fmt: skip
 
 
 def _summary(settings: Settings, cells: Mapping[tuple[int, str, int], Cell]) -> dict[str, Any]:
@@ -276,25 +282,33 @@ def _summary(settings: Settings, cells: Mapping[tuple[int, str, int], Cell]) -> 
         rows = []
         for place, m in enumerate(settings.samples):
             some = [cells[m, kind, n] for n in range(settings.seeds)]
+            advised = np.stack([cell.chosen[0] for cell in some])  # [seeds, clients]
             rows.append({
                 "samples": m,
-                "local_share": float(np.mean([cell.chosen[0] == 0 for cell in some])),
+                "advised": {
+                    name: float((advised == n).mean()) for n, name in enumerate(SHARING)
+                },
+                "alike": float((advised == advised[:, :1]).all(axis=1).mean()),
+                "interpolate": float(np.mean([cell.lambda_ >= 0 for cell in some])),
                 "vacuous": float(np.mean([cell.vacuous for cell in some])),
+                "rates": dict(zip(TUNED, some[0].rates.tolist(), strict=True)),
                 **_estimates(table[:, place]),
             })  # fmt: skip
         found[kind] = [*rows, {"samples": None, **_estimates(table.mean(axis=1))}]
     return dict(jsonable({
         "experiment": "regret", "seed": settings.seed, "settings": settings.to_table(),
-        "regret": found,
+        "rates": list(RATES), "regret": found,
     }))  # fmt: skip
 
 
 def _estimates(table: Floats) -> dict[str, Any]:
     """Means and intervals over populations, by policy; and advice less the best constant one."""
-    found = {name: _estimate(values) for name, values in zip(POLICIES, table, strict=True)}
-    best = int(table[: len(SHARING)].mean(axis=1).argmin())
-    less = table[POLICIES.index("advice")] - table[best]
-    return {**found, "best": SHARING[best], "less": _estimate(less)}
+    found: dict[str, Any] = dict(zip(POLICIES, map(_estimate, table), strict=True))
+    for policy, known, key in (("advice", SHARING, ""), ("interpolation", CONSTANT, "_of_all")):
+        best = int(table[: len(known)].mean(axis=1).argmin())
+        less = table[POLICIES.index(policy)] - table[best]
+        found |= {f"best{key}": known[best], f"less{key}": _estimate(less)}
+    return found
 
 
 def _estimate(values: Floats) -> dict[str, float]:
@@ -312,6 +326,7 @@ def _clients(cells: Mapping[tuple[int, str, int], Cell]) -> pa.Table:
             "population": [number] * CLIENTS, "client": list(range(CLIENTS)),
             "advice": [SHARING[int(n)] for n in cell.chosen[0]],
             "bounds_say": [SHARING[int(n)] for n in cell.chosen[1]],
+            "lambda": [LAMBDAS[int(n)] if n >= 0 else None for n in cell.lambda_],
             **{f"loss_{name}": values.tolist() for name, values in paid.items()},
         }  # fmt: skip
         for name, values in rows.items():

@@ -206,6 +206,16 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else f"{whole // 60} min {whole % 60} s"
 
 
+def edge(value: float, tried: Sequence[float]) -> str:
+    """Which end of all that was tried a choice is at, if any: better ones may be beyond.
+
+    >>> edge(4, (1, 2, 4)), edge(1, (1, 2, 4)), edge(2, (1, 2, 4)), edge(3, (3,))
+    ('largest', 'smallest', '', '')
+    """
+    low, high = min(tried), max(tried)
+    return "" if low == high else {high: "largest", low: "smallest"}.get(value, "")
+
+
 def _figure(figure: Figure, caption: str, save: Path | None = None) -> str:
     words = html.escape(caption)
     picture = to_svg(figure).replace("<svg ", f'<svg role="img" aria-label="{words}" ', 1)

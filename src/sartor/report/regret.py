@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sartor.report.figures import drawing, legend, look
-from sartor.report.page import Section, interval, number, share
+from sartor.report.page import Section, edge, interval, number, share
 from sartor.report.record import Record
 from sartor.report.runs import provenance
 
@@ -24,6 +24,8 @@ TITLES = {
     "interpolation": "advice with λ",
 }
 """Policies as they are called."""
+
+SHARED = ("local", "global", "cluster")
 
 
 def regret_sections(record: Record) -> list[Section]:
@@ -62,7 +64,7 @@ def in_words(kind: str, rows: list[Row]) -> str:
 
 def _kind(record: Record, kind: str, place: int) -> Section:
     section, rows = Section(f"Local {kind}"), record.results["regret"][kind]
-    head = ["samples", *TITLES.values(), "advised to stay local", "vacuous bounds"]
+    head = ["samples", *TITLES.values(), "vacuous bounds"]
     best = [
         (r, 1 + n)
         for r, row in enumerate(rows)
@@ -75,7 +77,6 @@ def _kind(record: Record, kind: str, place: int) -> Section:
             [
                 str(row["samples"] or "mean"),
                 *(number(row[name]["mean"]) for name in TITLES),
-                share(row.get("local_share")),
                 share(row.get("vacuous")),
             ]
             for row in rows
@@ -89,20 +90,20 @@ def _kind(record: Record, kind: str, place: int) -> Section:
         record.directory / "figures" / f"regret-{place}",
     )
     section.table(
-        ["samples", "the best single answer", "advice less that", "95% interval"],
+        ["samples", *(f"advised: {TITLES[name]}" for name in SHARED), "to all the same",
+         "with λ: interpolate"],
         [
             [
-                str(row["samples"] or "mean"),
-                TITLES[row["best"]],
-                number(row["less"]["mean"], "+"),
-                interval([row["less"]["low"], row["less"]["high"]], "+"),
+                str(row["samples"]), *(share(row["advised"][name]) for name in SHARED),
+                share(row["alike"]), share(row["interpolate"]),
             ]
-            for row in rows
+            for row in rows[:-1]
         ],
-        "Advice against one answer for all clients of a size, paired over populations; below 0, "
-        "advice is better",
-        left=(1,),
-    )
+        "What is advised, by share of clients; and in how many populations all of them were told "
+        "the same",
+    )  # fmt: skip
+    _against(section, rows, "", "Advice", "one answer for all clients of a size")
+    _against(section, rows, "_of_all", "Advice with λ", "one answer for all, one λ included")
     section.table(
         ["samples", *TITLES.values()],
         [
@@ -115,6 +116,25 @@ def _kind(record: Record, kind: str, place: int) -> Section:
         "95% intervals over populations",
     )
     return section
+
+
+def _against(section: Section, rows: list[Row], key: str, who: str, what: str) -> None:
+    """What is advised against the best constant answer, which is known in hindsight only."""
+    less = f"less{key}"
+    section.table(
+        ["samples", "the best single answer", f"{who.lower()} less that", "95% interval"],
+        [
+            [
+                str(row["samples"] or "mean"),
+                TITLES.get(best := str(row[f"best{key}"]), best),
+                number(row[less]["mean"], "+"),
+                interval([row[less]["low"], row[less]["high"]], "+"),
+            ]
+            for row in rows
+        ],
+        f"{who} against {what}, paired over populations; below 0, {who.lower()} is better",
+        left=(1,),
+    )
 
 
 def regret_figure(rows: list[Row]) -> Figure:
@@ -156,4 +176,15 @@ def _method(results: Row) -> Section:
         "be advised data interpolation with one of a few λ; its regret is still against the best "
         "of the three, and may be below 0."
     )
+    rows = next(iter(results["regret"].values()))[:-1]
+    section.table(
+        ["samples", "FedAvg", "HypCluster", "Local", "interpolation"],
+        [[str(row["samples"]), *(f"{rate:g}" for rate in row["rates"].values())] for row in rows],
+        f"Step sizes, out of {', '.join(f'{rate:g}' for rate in results['rates'])}",
+    )
+    ends = sum(bool(edge(r, results["rates"])) for row in rows for r in row["rates"].values())
+    if ends:
+        section.text(
+            f"{ends} of {4 * len(rows)} are the largest or the smallest that was tried.", "note"
+        )
     return section

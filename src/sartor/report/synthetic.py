@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sartor.report.figures import INK, Values, change_figure, drawing, legend, look
-from sartor.report.page import Section, amount, interval, number, p_value, share
+from sartor.report.page import Section, amount, edge, interval, number, p_value, share
 from sartor.report.record import Record
 from sartor.report.runs import cost_section, provenance
 
@@ -411,13 +411,24 @@ def _tuning(results: Mapping[str, Any]) -> Section:
         ", ".join(f"{v:g}" for v in sorted({t[n] for r in results["figure1"] for t in r["tried"]}))
         for n in (0, 1)
     )
+    found = [
+        end
+        for rows in sizes.values()
+        for row in rows.values()
+        if row["tried"] and (end := edge(row["rate"], [t[0] for t in row["tried"]]))
+    ]
+    ends = " and ".join(
+        f"{found.count(end)} times the {end}" for end in ("largest", "smallest") if end in found
+    )
     quick = " (in the quick version Local and Finetune have it instead of the least step size)"
     section.text(
         f"Each method tries {len(next(iter(methods.values()))['tried'])} points for every number "
         f"of samples: step sizes {rates} and label smoothing {smoothings}"
         f"{quick if results['settings']['quick'] else ''}. They are compared on "
         f"{results['settings']['tuning_populations']} populations that are not reported, of which "
-        "a fifth of every client's samples is held out. No test sample is used for a choice.",
+        "a fifth of every client's samples is held out. No test sample is used for a choice."
+        + f" The step size is {ends} that was tried."
+        * bool(ends),
         "note",
     )
     return section

@@ -76,7 +76,7 @@ class Method(NamedTuple):
         return [Choice(rate, max(own, more)) for rate, more in points]
 
 
-RATES, SMOOTHINGS = (0.25, 0.5, 1.0, 2.0, 4.0), (0.0, 0.3)
+RATES, SMOOTHINGS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), (0.0, 0.3)
 """The step sizes and the label smoothing that every method chooses from. Smoothing tells a client
 that symbols which it has not seen are possible."""
 
