@@ -17,9 +17,10 @@ from sartor.errors import CheckpointError, ConfigError, DataError, FileError
 from sartor.evaluation import Scores, bootstrap_interval, sign_flip
 from sartor.experiments.emnist import Settings, as_text, experiment, reproduce
 from sartor.experiments.emnist.cells import Cell, slug
-from sartor.experiments.emnist.claims import COMPARED, claims
+from sartor.experiments.emnist.claims import COMPARED, believe, claims
 from sartor.experiments.emnist.methods import lines
 from sartor.experiments.emnist.pool import Pool
+from sartor.experiments.emnist.results import _settings
 from sartor.experiments.emnist.settings import COLUMNS, PAPER, PARTS, ROWS, divide, whole
 from sartor.experiments.emnist.work import Branch, Seed
 from sartor.files import read_metadata
@@ -252,6 +253,33 @@ def test_models_that_are_merely_trained_anew_do_not_differ():
             if (c["a"], c["b"], c["margin"]) == ("hypcluster", "fedavg", 0.0)
         )
     assert believed <= 6  # of 40; by writers and signs alone it would be a quarter of them
+
+
+def test_controls_count_by_the_rule_of_claims():
+    def difference(a, b, by_seed, p_value, p_seeds):
+        return {"a": a, "b": b, "by_seed": by_seed, "p_value": p_value, "p_seeds": p_seeds}
+
+    sure = ([0.1, 0.1, 0.1], 0.0001, 0.2)
+    found = [
+        difference("fedavg with adam", "fedavg", *sure),
+        difference("fedavg + finetune with Dapper's steps", "fedavg + finetune", *sure),
+        difference("fedavg + mapper", "fedavg + mapper without joint rounds", *sure),
+        difference("fedavg + mapper without joint rounds", "fedavg + finetune", *sure),
+        difference("fedavg + dapper", "fedavg + dapper with λ = 1", [0.1, -0.1, 0.1], 0.0001, 0.2),
+        difference("fedavg on all images", "fedavg", [0.1], 0.0001, None),
+        difference("fedavg + finetune", "fedavg", [0.1, 0.1, 0.1], 0.9, 0.01),
+    ]
+    believe(found)
+    counts = [each["beyond_chance"] for each in found]
+    assert counts == [False, True, False, True, False, None, False]
+
+
+def test_what_was_chosen_is_what_is_told():
+    line = next(line for line in lines(Settings()) if line.name == "fedavg with adam")
+    told = _settings(line, {"server_optimizer": {"name": "adam"}})
+    assert told["central"]["server_optimizer"] == {"name": "adam"}
+    line = next(line for line in lines(Settings()) if line.name == "local")
+    assert _settings(line, {"epochs": 800})["personal"]["local"]["epochs"] == 800
 
 
 def test_controls_are_compared_with_what_there_is():

@@ -18,7 +18,7 @@ from sartor.report.emnist_words import (
     seeds_apart,
     titled,
 )
-from sartor.report.page import Section, duration, interval, number, p_value, share, traffic
+from sartor.report.page import Section, duration, edge, interval, number, p_value, share, traffic
 from sartor.report.record import Record
 from sartor.report.runs import cost_section
 
@@ -131,12 +131,14 @@ def _sources(results: Row) -> Section:
     )
     weights = methods.get("agnostic", {}).get("domain_weights")
     if weights:
+        counts = results["data"]["domains"]
         said = ", ".join(
-            f"{d} {number(w, digits=2)}" for d, w in zip(domains, weights, strict=True)
+            f"{d} has {share(w)} and {share(counts[d] / sum(counts.values()))} of the writers"
+            for d, w in zip(domains, weights, strict=True)
         )
         section.text(
-            f"Agnostic gives more weight to the source with the higher loss; in the end: {said}"
-            f"{' (first seed)' if results['settings']['seeds'] > 1 else ''}."
+            "Agnostic moves weight to the source with the higher loss; in the end "
+            f"{'of the first seed ' * (results['settings']['seeds'] > 1)}{said}."
         )
     if "clusters" not in methods.get("hypcluster", {}):
         return section
@@ -323,22 +325,22 @@ def _tried(section: Section, results: Row, names: Sequence[str], note: str) -> N
             rows.append([titled(name), _options(options), number(loss)])
     head = ["model", "tried", "validation loss"]
     section.table(head, rows, "All that was tried; what was chosen is bold", left=(1,), best=best)
-    edge = [titled(name) for name in names if _at_edge(results["methods"][name])]
-    more = f" For {', '.join(edge)} the best is the largest that was tried: more may be better."
-    section.text(note + more * bool(edge), "note")
+    for name in names:
+        for end, key in _ends(results["methods"][name]):
+            note += f" {titled(name)} has the {end} {key} that was tried: others may be better."
+    section.text(note, "note")
 
 
-def _at_edge(method: Row) -> bool:
-    """Whether a larger setting than any that was tried could be better still."""
-    chosen, tried = method.get("chosen"), method.get("tried", [])
-    flat = [options.get("server_optimizer", options) for options, _ in tried]
-    mine = (chosen or {}).get("server_optimizer", chosen)
-    return any(
-        isinstance(value, int | float)
-        and len({o[key] for o in flat}) > 1
-        and value == max(o[key] for o in flat)
-        for key, value in (mine or {}).items()
-    )
+def _ends(method: Row) -> list[tuple[str, str]]:
+    """The settings that are at an end of what was tried."""
+    flat = [options.get("server_optimizer", options) for options, _ in method.get("tried", [])]
+    chosen: Row = method.get("chosen") or {}
+    mine: Row = chosen.get("server_optimizer", chosen)
+    return [
+        (end, key.replace("_", " "))
+        for key, value in mine.items()
+        if isinstance(value, int | float) and (end := edge(value, [o[key] for o in flat]))
+    ]
 
 
 def _options(options: Row) -> str:
@@ -388,6 +390,7 @@ def _controls(results: Row) -> Section:
         return section
     _accuracy_table(section, results, _present(results, names), "model", "")
     settings = results["settings"]
+    several = settings["seeds"] > 1
     section.text(
         f"More rounds: {settings['rounds'] + settings['joint']} instead of {settings['rounds']}, "
         "as many as Mapper's central model has with its joint ones. All images: the central model "
@@ -399,15 +402,19 @@ def _controls(results: Row) -> Section:
         "size and epochs."
     )
     section.table(
-        ["first against second", "writers", "difference", "95% interval", "p-value"],
+        ["first against second", "writers", "difference", "95% interval", "p-value",
+         *(("by seed", "p, seeds") if several else ()), "counts"],
         [
             [
                 f"{titled(c['a'])} against {titled(c['b'])}", c["group"], points(c["mean"]),
                 all_points(c), p_value(c["p_value"]),
+                *((each_seed(c["by_seed"]), p_value(c["p_seeds"])) if several else ()),
+                {True: "yes", False: "no", None: "undecided"}[c["beyond_chance"]],
             ]
             for c in results["comparisons"]
         ],
-        f"Differences in points of accuracy, paired over writers.{on_what(results)}",
+        "Differences in points of accuracy, paired over writers; which count is decided as among "
+        f"the paper's claims, for all of this table.{on_what(results)}",
         words=(0,),
         left=(1,),
     )  # fmt: skip

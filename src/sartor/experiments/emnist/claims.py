@@ -65,39 +65,51 @@ def claims(pool: Pool) -> list[dict[str, Any]]:
             found += [_averse(pool, row, personal, group) for personal in ("dapper", "mapper")]
     for kind in ("better", "alike", "averse"):
         mine = [claim for claim in found if claim["kind"] == kind]
-        believed = benjamini_hochberg([claim["p_value"] for claim in mine], LEVEL)
-        for claim, beyond in zip(mine, believed, strict=True):
-            _decide(claim, bool(beyond))
+        believe(mine)
+        for claim in mine:
+            _decide(claim)
     return found
 
 
-def _decide(claim: dict[str, Any], beyond: bool) -> None:
-    """Whether a claim holds, given whether it is beyond chance over writers."""
-    signs = np.sign(np.array(claim["by_seed"]) - claim["margin"])
-    differs = beyond and bool((signs == signs[0]).all())
-    wanted = claim.pop("wanted")
-    if _different(claim["a"], claim["b"]):
-        if claim["p_seeds"] is None:
-            claim |= {"beyond_chance": False, "holds": None}
-            return
-        differs = differs and claim["p_seeds"] < LEVEL
-    claim["beyond_chance"] = differs
-    claim["holds"] = differs and bool(signs[0] == wanted) if wanted else not differs
+def believe(differences: list[dict[str, Any]]) -> None:
+    """Set which of some differences are believed; ``None`` where one seed cannot say."""
+    believed = benjamini_hochberg([each["p_value"] for each in differences], LEVEL)
+    for each, beyond in zip(differences, believed, strict=True):
+        signs = np.sign(np.array(each["by_seed"]) - each.get("margin", 0.0))
+        differs: bool | None = bool(beyond and (signs == signs[0]).all())
+        if _central(each["a"]) != _central(each["b"]):
+            over_seeds = each["p_seeds"]
+            differs = None if over_seeds is None else differs and over_seeds < LEVEL
+        each["beyond_chance"] = differs
 
 
-def _different(a: str, b: str) -> bool:
-    """Whether two methods have different central models; Mapper trains its own further."""
-    return a.partition(" + ")[0] != b.partition(" + ")[0] or ("mapper" in a) != ("mapper" in b)
+def _decide(claim: dict[str, Any]) -> None:
+    """Whether a claim holds, given whether there is a difference."""
+    wanted, differs = claim.pop("wanted"), claim["beyond_chance"]
+    sign = np.sign(claim["by_seed"][0] - claim["margin"])
+    claim["beyond_chance"] = bool(differs)
+    if differs is None:
+        claim["holds"] = None
+    else:
+        claim["holds"] = bool(differs and sign == wanted) if wanted else not differs
+
+
+def _central(name: str) -> tuple[str, bool]:
+    """The central model behind a method; Mapper's joint rounds train it further."""
+    row, _, personal = name.partition(" + ")
+    return row, personal.startswith("mapper") and "without joint rounds" not in personal
 
 
 def comparisons(pool: Pool, names: Collection[str]) -> list[dict[str, Any]]:
     """Differences that say where others come from, as far as their cells are there."""
-    return [
+    found = [
         {"a": a, "b": b, "group": group, **pool.difference(a, b, group)}
         for a, b in COMPARED
         if {a, b} <= set(names)
         for group in GROUPS
     ]
+    believe(found)
+    return found
 
 
 def _title(name: str) -> str:

@@ -62,7 +62,10 @@ def summarise(settings: Settings, data: ClientData, cells: Cells) -> dict[str, A
         },
         "claims": claims(pool),
         "comparisons": comparisons(pool, names),
-        "algorithms": {line.name: _settings(line) for line in lines(settings)},
+        "algorithms": {
+            line.name: _settings(line, cells[0, line.cells()[0]].facts.get("chosen", {}))
+            for line in lines(settings)
+        },
         "methods": {name: _method(pool, name) for name in names},
     }
     if "lambda" in settings.parts and "fedavg" in settings.rows:
@@ -73,10 +76,15 @@ def summarise(settings: Settings, data: ClientData, cells: Cells) -> dict[str, A
     return dict(jsonable(found))
 
 
-def _settings(line: Line) -> dict[str, Any]:
-    """The hyper-parameters behind a line's cells."""
+def _settings(line: Line, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters behind a line's cells, with what validation has chosen."""
     personal = {name: describe(algorithm) for name, algorithm in line.personal.items()}
-    return {"central": line.central and describe(line.central), "personal": personal}
+    if line.central is None:
+        return {
+            "central": None,
+            "personal": {name: {**a, **chosen} for name, a in personal.items()},
+        }
+    return {"central": {**describe(line.central), **chosen}, "personal": personal}
 
 
 def _by_lambda(pool: Pool) -> dict[str, Any]:
