@@ -243,7 +243,8 @@ def _orders(results: Row) -> Section:
         "The last writers of an order are the unseen ones. The paper saw almost 10 points less for "
         "unseen writers in the original order, explains it by high-school writers, who all came "
         "into one part, and therefore shuffles. Here: shuffled, as in Tables 2 and 3; ordered by "
-        "id; and with all high-school writers last, so that they are among the unseen ones."
+        "id; and with all high-school writers last, so that they are among the unseen ones. The "
+        "interval is over writers; how far models differ that are trained anew, the seeds show."
     )
     return section
 

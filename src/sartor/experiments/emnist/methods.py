@@ -156,8 +156,8 @@ def _optimizers(settings: Settings) -> list[Line]:
     """Adaptive servers, which the paper leaves open; their step size is chosen by validation."""
     tuned = {"finetune": Finetune(epochs=5, learning_rate=0.01)}
 
-    # What moves by less than 1e-3 a round counts as if it did (τ of Reddi et al., 2021); optax's
-    # Adagrad has τ² below the root, and by itself begins with a sum that hides all updates.
+    # τ = 1e-3, as Reddi et al. (2021) have it: less than that is not scaled up. optax's Adagrad
+    # has τ² below the root, and by itself begins with a sum that hides all updates of a server.
     adaptive = {
         "adam": (("eps", 1e-3),),
         "adagrad": (("eps", 1e-6), ("initial_accumulator_value", 0.0)),
