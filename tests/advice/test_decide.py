@@ -114,3 +114,11 @@ def test_differences_that_are_chance_are_rarely_believed():
         for seed in range(60)
     ]
     assert np.mean(np.array(believed) > 0) < 0.1
+
+
+def test_what_is_expected_follows_the_client_even_where_one_answer_suits_all():
+    losses, gains, size = drawn(3, lambda draw, n: draw.uniform(1.0, 9.0, n))
+    found = decide(losses, None, size, "global")
+    assert found.trust == 0 and (found.choice == "local").all()
+    assert np.corrcoef(found.gain["local"], gains)[0, 1] > 0.9
+    assert (found.gain["local"] > 2 * found.deviation["local"]).mean() > 0.8  # it is clear

@@ -420,3 +420,24 @@ def test_evaluation_refuses_data_without_a_test_part():
     central = sartor.FedAvg(rounds=1).fit(MODEL, data)
     with pytest.raises(DataError, match=r"no client has a test part.*split\(test"):
         central.evaluate(data)
+
+
+def test_training_that_has_learned_nothing_says_so():
+    data = classification()
+    large = sartor.data.from_arrays(
+        1e4 * data.columns["x"], data.columns["y"], np.repeat(data.ids, data.sizes())
+    )
+    with pytest.warns(UserWarning, match=r"FedAvg ends with .* guess .* costs 1\.099: it has"):
+        sartor.FedAvg(rounds=5, cohort=3).fit(MODEL, large, seed=0)
+    line = sartor.models.linear(features=4)
+    numbers = sartor.data.from_arrays(
+        data.columns["x"], 50 + data.columns["x"][:, 0], np.repeat(data.ids, data.sizes())
+    )
+    with pytest.warns(UserWarning, match="always the mean"):
+        sartor.FedAvg(rounds=2, learning_rate=1e-4).fit(line, numbers, seed=0)
+
+
+def test_words_are_no_numbers_to_regress_on():
+    words = sartor.data.from_dict({"a": ([[0.0], [1.0]], ["yes", "no"])})
+    with pytest.raises(DataError, match=r"labels are words \(no, yes, ...\)"):
+        sartor.FedAvg(rounds=1).fit(sartor.models.linear(features=1), words, seed=0)

@@ -8,6 +8,7 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
 import sartor
@@ -364,3 +365,37 @@ def test_a_bank_reads_one_client_without_the_others(tmp_path):
     again = Bank(shapes, tmp_path)
     for name, leaf in again.get("b").items():
         np.testing.assert_array_equal(leaf, stack[name][1])
+
+
+def test_a_frame_is_taken_by_the_names_of_its_columns(tmp_path):
+    draw = np.random.default_rng(0)
+    names = ("a", "b", "c")
+    frame = pd.DataFrame(draw.standard_normal((60, 3)).astype(np.float32), columns=list(names))
+    frame["c"] = frame["c"] > 0
+    table = frame.assign(y=(frame["a"] > 0).astype(int), who=np.repeat(["u", "v"], 30))
+    data = sartor.data.from_frame(table, client="who", label="y")
+    assert data.feature_names == names
+    data.save(tmp_path / "data")
+    assert sartor.data.open(tmp_path / "data").feature_names == names
+    model = sartor.models.logistic(features=3, classes=2)
+    central = sartor.FedAvg(rounds=5, cohort=2).fit(model, data, seed=0)
+    central.save(tmp_path / "central")
+    personal = sartor.Finetune().fit(central, data, seed=0)
+    personal.save(tmp_path / "personal")
+    inputs = frame.to_numpy(np.float32)
+    for one in (central, sartor.load(tmp_path / "central")):
+        expected = one.predict_proba(inputs)
+        turned = frame[["c", "b", "a"]].assign(more=1.0)
+        np.testing.assert_array_equal(one.predict_proba(turned), expected)
+        with pytest.raises(DataError, match="x has no column 'b'"):
+            one.predict(frame[["a", "c"]])
+        with pytest.raises(ConfigError, match="knows no clients"):
+            one.predict("u", inputs)
+    for some in (personal, sartor.load(tmp_path / "personal")):
+        expected = some.predict_proba("u", inputs)
+        np.testing.assert_array_equal(some.predict_proba("u", frame[["b", "c", "a"]]), expected)
+    other = sartor.data.from_frame(table[["c", "b", "a", "y", "who"]], client="who", label="y")
+    with pytest.raises(DataError, match=r"trained on the features \('a', 'b', 'c'\)"):
+        central.evaluate(other, part="train")
+    with pytest.raises(DataError, match="x must be an array of numbers"):
+        central.predict(frame.assign(b="word"))

@@ -250,7 +250,10 @@ def test_a_probability_that_is_none(name, delta):
 @pytest.mark.parametrize(
     "wrong, words",
     [
-        ({"m": 0}, "m(_k)?=0: it must be positive; a client without samples has no bound"),
+        (
+            {"m": 0},
+            "m(_k)?=0: it must be positive and finite; a client without samples has no bound",
+        ),
         ({"m": -3}, "m(_k)?=-3"),
         ({"d": 0}, "d(_c)?=0: it must be positive"),
         ({"constants": "papers"}, "constants='papers': choose 'paper' or 'derived'"),
@@ -287,7 +290,7 @@ def test_more_that_is_wrong():
         bounds.skewness([0.5, 0.5], [3, 0])
     with pytest.raises(ConfigError, match="add up to 1"):
         bounds.skewness([0.5, 0.6], [3, 1])
-    with pytest.raises(ConfigError, match="at least one number"):
+    with pytest.raises(ConfigError, match="give a mapping"):
         best_q(m=10, p=2, d=1, delta=0.1, disc={})
 
 
@@ -313,3 +316,18 @@ def test_a_bound_is_a_number_with_terms():
     again = copy.deepcopy(found)
     assert again == found and again.terms == found.terms and repr(again) == repr(found)
     assert repr(Bound(0.3)) == "Bound(0.3000)"
+
+
+def test_one_number_is_needed_and_clusters_are_counted():
+    with pytest.raises(ConfigError, match="m: one number is needed, got ndarray"):
+        bounds.local(m=np.array([10, 20]), d=3, delta=0.05)
+    with pytest.raises(ConfigError, match=r"q=2\.5: it must be a whole number"):
+        bounds.cluster(m=100, p=10, q=2.5, d=3, delta=0.05)
+    with pytest.raises(ConfigError, match="disc: give a mapping"):
+        best_q(m=100, p=10, d=3, delta=0.05, disc=[0.1, 0.2])
+
+
+def test_with_a_known_complexity_dimensions_do_not_count():
+    known = bounds.local(m=1000, d=2000, delta=0.05, rademacher=0.1)
+    assert not known.vacuous and known == bounds.local(m=1000, delta=0.05, rademacher=0.1)
+    assert bounds.local(m=1000, d=2000, delta=0.05).vacuous

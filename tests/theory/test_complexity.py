@@ -96,7 +96,11 @@ def test_squared_errors_shatter_more_than_linear_functions():
 def test_bad_input():
     with pytest.raises(ConfigError, match="give values of a finite class, or x and radius"):
         rademacher()
-    with pytest.raises(ConfigError, match=r"radius=0\.0"):
+    with pytest.raises(ConfigError, match="radius: give that of the ball"):
         rademacher(x=np.ones((3, 2)))
+    with pytest.raises(ConfigError, match="draws=0: it must be a whole number, at least 1"):
+        rademacher(np.ones((3, 20)), draws=0)
+    with pytest.raises(DataError, match="not finite"):
+        rademacher([[0.0, np.nan]])
     with pytest.raises(DataError, match=r"got \(0,\)"):
         rademacher([])

@@ -275,3 +275,19 @@ def test_exact_forms_are_those_of_the_module(clients):
     first, second = (exact.label_frequencies(data.client(c)["y"], 5) for c in ("c0", "c2"))
     matrix = discrepancy_matrix(categorical(symbols=5), data, bound=4.0)
     assert matrix[0, 2] == pytest.approx(float(exact.categorical(first, second, 4.0)))
+
+
+def test_examples_that_are_none_are_refused():
+    model, good = linear(features=2), (np.ones((3, 2)), np.zeros(3))
+    told = {"radius": 1.0}
+    with pytest.raises(DataError, match="examples need labels 'y'; there are 'x'"):
+        discrepancy(model, {"x": np.ones((3, 2))}, good, **told)
+    with pytest.raises(DataError, match=r"a pair \(x, y\); got ndarray"):
+        discrepancy(model, np.ones((3, 2)), np.zeros(3), **told)
+    with pytest.raises(DataError, match="labels must be numbers"):
+        discrepancy(model, (np.ones((3, 2)), np.array(["a", "b", "a"])), good, **told)
+    with pytest.raises(ConfigError, match="permutations=-1"):
+        discrepancy(model, good, good, permutations=-1, **told)
+    data = sartor.data.from_dict({"a": good, "b": good})
+    with pytest.raises(ConfigError, match="sample=0"):
+        discrepancies(model, data, sample=0, **told)

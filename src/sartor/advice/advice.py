@@ -31,17 +31,19 @@ class Advice:
         client: ids.
         seen: whether the client takes part in central training.
         size: training examples m_k, those held out to choose by included.
-        advice: the candidate with the largest expected gain: ``"local"``, ``"global"``,
-            ``"cluster"`` or ``"interpolation"``.
+        advice: ``"local"``, ``"global"``, ``"cluster"`` or ``"interpolation"``: the candidate
+            with the largest gain, of which clients differ only as far as that paid on held-out
+            examples. So another one may have a larger expected gain; then it is not clear.
         sharing: the same without interpolation.
-        gain: by candidate, the expected gain.
-        deviation: its standard deviation, over what the client may be like.
+        gain: by candidate, the gain to be expected by the client's own held-out examples and by
+            those of others.
+        deviation: its standard deviation.
         held_out: by candidate, and for interpolation by λ, the mean gain on the client's own
             held-out examples; NaN where it has none.
         expected: the expected gain of the same candidates and λ.
         paid: what advice gained when it was given by one half of the client's held-out examples,
             on the other half; NaN where it has too few.
-        lambda_: the λ of interpolation with the largest expected gain; NaN if none was tried.
+        lambda_: the λ of interpolation, chosen in the same way; NaN if none was tried.
         cluster: the cluster of each client.
         discrepancy: to everybody, and to the client's cluster.
         bound: by candidate, the paper's bound of its excess loss.
@@ -79,20 +81,24 @@ class Advice:
     @property
     def clear(self) -> npt.NDArray[np.bool_]:
         """Whether what is advised is ahead of the next best by more than a standard deviation."""
-        names = list(self.gain)
-        gains = np.stack([self.gain[name] for name in names])
-        spread = np.stack([self.deviation[name] for name in names])
-        order, everybody = np.argsort(-gains, axis=0), np.arange(gains.shape[1])
-        first, second = order[0], order[1]
-        ahead = gains[first, everybody] - gains[second, everybody]
-        error = np.hypot(spread[first, everybody], spread[second, everybody])
-        found: npt.NDArray[np.bool_] = ahead > error
+        advised = self._advised()
+        gains, spread = (np.stack(list(of.values())) for of in (self.gain, self.deviation))
+        second = np.where(advised, -np.inf, gains).argmax(axis=0)
+        others = gains[second, np.arange(gains.shape[1])]
+        mine = np.where(advised, spread, 0.0).sum(axis=0)
+        error = np.hypot(mine, spread[second, np.arange(gains.shape[1])])
+        found: npt.NDArray[np.bool_] = self.best - others > error
         return found
+
+    def _advised(self) -> npt.NDArray[np.bool_]:
+        """[candidates, clients] which one is advised."""
+        return np.array(list(self.gain))[:, None] == self.advice
 
     @property
     def best(self) -> Floats:
         """The expected gain of what is advised."""
-        return np.max([self.gain[name] for name in self.gain], axis=0)
+        found: Floats = (np.stack(list(self.gain.values())) * self._advised()).sum(axis=0)
+        return found
 
     def shares(self) -> dict[str, float]:
         """The share of clients that each candidate is advised to."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -126,15 +126,14 @@ def advise(
     _warn_of_one_cluster(promised)
     size = data.sizes("train")
     decision = decide(losses, fewer, size, "global")
-    gain, deviation, lambda_ = _interpolated(decision, between)
-    names = [name for name in CANDIDATES if name in gain]  # the first of equals is taken
+    gain, deviation, weighed, lambda_ = _interpolated(decision, between)
     return Advice(
         client=data.ids,
         seen=data.seen,
         size=size,
-        advice=np.array(names)[np.argmax([gain[name] for name in names], axis=0)],
-        sharing=np.array(SHARING)[np.argmax([gain[name] for name in SHARING], axis=0)],
-        gain={name: gain[name] for name in names},
+        advice=_first([name for name in CANDIDATES if name in weighed], weighed),
+        sharing=_first(SHARING, weighed),
+        gain=gain,
         deviation=deviation,
         held_out={n: v for n, v in decision.raw.items() if n != "global"},
         expected={n: v for n, v in decision.gain.items() if n != "global"},
@@ -190,20 +189,23 @@ def _by_lambda(algorithm: Personal | None) -> dict[str, tuple[float, Any]]:
     return {f"λ = {v:g}": (v, fixed(algorithm, cover=(v,))) for v in algorithm.cover}
 
 
-def _interpolated(
-    decision: Decision, between: dict[str, tuple[float, Any]]
-) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """Gains and deviations, those of interpolation at the λ that is best for each client."""
-    gain = {name: decision.gain[name] for name in SHARING}
-    deviation = {name: decision.deviation[name] for name in SHARING}
+def _interpolated(decision: Decision, between: dict[str, tuple[float, Any]]) -> tuple[Any, ...]:
+    """Gains, deviations, gains to choose by; of interpolation at the λ that is chosen, and that."""
+    everything = (decision.gain, decision.deviation, decision.weighed)
+    found = tuple({name: values[name] for name in SHARING} for values in everything)
+    clients = len(decision.paid)
     if not between:
-        return gain, deviation, np.full(len(decision.choice), np.nan)
-    table = np.stack([decision.gain[name] for name in between])
-    best, everybody = table.argmax(axis=0), np.arange(table.shape[1])
-    gain["interpolation"] = table[best, everybody]
-    spread = np.stack([decision.deviation[name] for name in between])
-    deviation["interpolation"] = spread[best, everybody]
-    return gain, deviation, np.array([lambda_ for lambda_, _ in between.values()])[best]
+        return (*found, np.full(clients, np.nan))
+    best = np.argmax([decision.weighed[name] for name in between], axis=0)
+    for mine, values in zip(found, everything, strict=True):
+        table = np.stack([values[name] for name in between])
+        mine["interpolation"] = table[best, np.arange(clients)]
+    return (*found, np.array([lambda_ for lambda_, _ in between.values()])[best])
+
+
+def _first(names: Sequence[str], gain: Mapping[str, Any]) -> Any:
+    """Every client's candidate with the largest gain; the first of equals."""
+    return np.array(names)[np.argmax([gain[name] for name in names], axis=0)]
 
 
 def _check_kinds(**given: tuple[Any, Any]) -> None:

@@ -19,11 +19,11 @@ class Decision:
     """What is expected of every candidate, for every client.
 
     Attributes:
-        gain: by candidate, how much less it loses than the reference: [clients].
+        gain: by candidate, how much less it is expected to lose than the reference: [clients].
         deviation: the standard deviation of that.
         raw: the mean gain on the client's own held-out examples; NaN where it has none.
-        choice: [clients] the candidate with the largest expected gain.
-        trust: how much of the difference between clients was believed.
+        weighed: the gain that is chosen by, with as much difference between clients as pays.
+        trust: how much that is, as a share.
         paid: what such a choice gained when it was made by one half of a client's held-out
             examples, on the other half; NaN where it has none in one of them.
     """
@@ -31,9 +31,14 @@ class Decision:
     gain: Mapping[str, Floats]
     deviation: Mapping[str, Floats]
     raw: Mapping[str, Floats]
-    choice: npt.NDArray[np.str_]
+    weighed: Mapping[str, Floats]
     trust: float
     paid: Floats
+
+    @property
+    def choice(self) -> npt.NDArray[np.str_]:
+        """The candidate of every client: [clients]."""
+        return _best(self.weighed)
 
 
 def decide(
@@ -53,12 +58,14 @@ def decide(
     """
     halves = _halves(losses, fewer, size, reference)
     trust, paid = _trust(halves)
-    gain, deviation, raw = _weighed(losses, fewer, size, reference, trust)
-    return Decision(gain, deviation, raw, _best(gain), trust, paid)
+    gain, deviation, raw = _weighed(losses, fewer, size, reference, 1.0)
+    weighed, _, _ = _weighed(losses, fewer, size, reference, trust)
+    return Decision(gain, deviation, raw, weighed, trust, paid)
 
 
 TRUSTS = (0.0, 0.1, 0.3, 1.0)
-"""How much of the difference between clients may be believed; 0 is one answer for each size."""
+"""How much of the difference between clients a choice may follow; 0 is one answer for each size.
+What is expected of a client follows all of it."""
 
 
 def _halves(
@@ -88,7 +95,7 @@ def _trust(halves: Floats) -> tuple[float, Floats]:
     """As much as pays, and what it paid.
 
     Losses have long tails, and what clients seem to differ by may be a few unlucky examples. More
-    than none is believed only if it is better by more than two standard errors.
+    than none is followed only if it is better by more than two standard errors.
     """
     known = np.isfinite(halves).all(axis=0)
     if known.sum() < 2:

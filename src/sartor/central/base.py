@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from sartor.central.model import CentralModel
 from sartor.central.settings import check_numbers, check_seed, describe, without
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Chunk, Cohort, Engine, Pass, check, check_labels, run_rounds
+from sartor.engine import Chunk, Cohort, Engine, Pass, check, check_names, run_rounds
 from sartor.engine.engine import model_identity
 from sartor.engine.rounds import visits
 from sartor.engine.schedule import steps_of
@@ -166,7 +168,7 @@ class Central(abc.ABC):
         self.check(data)
         like = self.init(model, data, initial_key(seed))
         if start is not None:
-            check_labels(start.label_names, data)
+            check_names(start.label_names, start.feature_names, data)
             _check_same(like.hypotheses, start)
         keeper, found = None, None
         if checkpoint is not None:
@@ -201,10 +203,12 @@ class Central(abc.ABC):
                     raise InterruptedRun(
                         f"{name} stopped after round {chunk.stop} of {self.rounds}"
                     )
+        _warn_of_guessing(name, history["loss"], model, data)
         hypotheses = jax.tree.map(np.asarray, state.hypotheses)
         trained = CentralModel(
             model, hypotheses, describe(self), history, data.label_names,
-            engine=engine, cost=self.cost(model, data, seed, start),
+            feature_names=data.feature_names, engine=engine,
+            cost=self.cost(model, data, seed, start),
         )  # fmt: skip
         return self.finish(trained, data, state)
 
@@ -295,3 +299,22 @@ def mean_loss(chunk: Chunk, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.floa
 def initial_key(seed: int) -> jax.Array:
     """The key that a run's first model is drawn with."""
     return jax.random.wrap_key_data(jnp.asarray(key_data(mix(seed, "init"))), impl="threefry2x32")
+
+
+def _warn_of_guessing(name: str, losses: npt.NDArray[Any], model: Model, data: ClientData) -> None:
+    """Say so where training ends far above what it costs to know nothing of an example."""
+    if model.training_loss is not None or not len(losses):
+        return
+    if model.classes is not None:
+        guess, how = math.log(model.classes), "any class as likely as another"
+    else:
+        y = np.asarray(data.columns["y"][data.rows], np.float64)
+        guess, how = float(y.reshape(len(y), -1).var(axis=0).sum()), "always the mean"
+    found = float(np.mean(losses[-max(len(losses) // 10, 1) :]))
+    if found > 3 * guess > 0:
+        warnings.warn(
+            f"{name} ends with a training loss of {found:,.4g}, and to guess ({how}) costs "
+            f"{guess:,.4g}: it has learned nothing; standardize features, or take a smaller "
+            "learning_rate",
+            stacklevel=3,
+        )

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sartor.central.checkpoint import History
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
-from sartor.engine import Engine, check, check_labels
+from sartor.engine import Engine, check, check_names
 from sartor.engine.scoring import Scored, losses_by_client, positions, score_shared
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
@@ -57,6 +57,7 @@ class CentralModel:
         history: what was measured in every round, by name: ``loss`` is the cohort's mean training
             loss, and clusterings and Agnostic add to it.
         label_names: the word of each class, if labels were words.
+        feature_names: the columns that features were, if they have names.
         blocks: how the hypotheses are divided into clusterings; one that has them all, unless
             several were trained together.
         rule: how clients are assigned, if not by their loss.
@@ -73,6 +74,7 @@ class CentralModel:
     rule: Rule | None = None
     engine: Engine = dataclasses.field(default_factory=Engine)
     cost: Cost | None = None
+    feature_names: tuple[str, ...] | None = None
 
     @property
     def loss(self) -> npt.NDArray[np.float32]:
@@ -141,7 +143,7 @@ class CentralModel:
     def evaluate(self, data: ClientData, *, part: str = "test") -> Scores:
         """Score every client's test part: one row per client."""
         check(self.model, data)
-        check_labels(self.label_names, data)
+        check_names(self.label_names, self.feature_names, data)
         return self.score(data, scored_clients(data, part), part)
 
     def score(self, data: ClientData, clients: npt.NDArray[np.int64], part: str) -> Scores:
@@ -170,13 +172,19 @@ class CentralModel:
     def _apply(self, x: Any, cluster: int | None) -> npt.NDArray[np.float32]:
         if cluster is None and self.q == 1:
             cluster = 0
+        if isinstance(x, str):
+            raise ConfigError(
+                f"a central model knows no clients: say predict(x) without {x!r}"
+                + ", and cluster= if there are several hypotheses" * (self.q > 1)
+            )
         if cluster is None or not 0 <= cluster < self.q:
             raise ConfigError(
                 f"there are {self.q} hypotheses, so say which one: cluster=0 to {self.q - 1} (got "
                 f"{cluster}); assign(data) tells every client's"
             )
         params = jax.tree.map(lambda a: a[cluster], self.hypotheses)
-        return np.asarray(self.model.apply(params, as_inputs(self.model, x), None))
+        inputs = as_inputs(self.model, x, self.feature_names)
+        return np.asarray(self.model.apply(params, inputs, None))
 
     def save(self, directory: str | Path) -> None:
         """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it."""
@@ -196,6 +204,7 @@ class CentralModel:
             "blocks": self.blocks,
             "rule": None if self.rule is None else self.rule.to_dict(),
             "label_names": self.label_names,
+            "feature_names": self.feature_names,
             "last": {
                 name: values[-1].tolist()
                 for name, values in self.history.items()
@@ -214,14 +223,25 @@ def is_models(path: Path) -> bool:
     return isinstance(found, dict) and found.get("format") == FORMAT
 
 
-def as_inputs(model: Model, x: Any) -> Any:
-    """Inputs of a prediction as arrays; refuses a shape that the model does not take."""
+def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any:
+    """Inputs of a prediction as arrays; refuses a shape that the model does not take.
+
+    Of a frame, the columns that the model was trained on are taken, by name.
+    """
     if x is None or isinstance(x, Mapping):
         return x if x is None else {name: jnp.asarray(column) for name, column in x.items()}
+    known = getattr(x, "column_names", getattr(x, "columns", None))  # of Arrow, pandas, polars
     try:
-        inputs = jnp.asarray(x)
+        if known is not None and names is not None:
+            missing = [name for name in names if name not in list(known)]
+            if missing:
+                raise DataError(f"x has no column {missing[0]!r}, which the model was trained on")
+            x = np.stack([np.asarray(x[name], np.float32) for name in names], axis=1)
+        inputs = jnp.asarray(np.asarray(x, np.float32) if known is not None else x)
     except (TypeError, ValueError) as error:
-        raise DataError(f"x must be an array of numbers ({error})") from error
+        if isinstance(error, DataError):
+            raise
+        raise DataError("x must be an array of numbers, or a frame with columns of them") from error
     if model.input_shape is not None and inputs.shape[1:] != model.input_shape:
         raise DataError(
             f"x has shape {inputs.shape}, but the model takes a batch of examples of shape "

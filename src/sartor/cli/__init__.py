@@ -24,11 +24,13 @@ from sartor.cli.options import (
     stoppable,
 )
 from sartor.cli.reproduce import reproduce_app
+from sartor.data import ClientData
 from sartor.errors import ConfigError, SartorError
 from sartor.models import FACTORIES
 from sartor.personal import ALGORITHMS as PERSONAL
 from sartor.report import write_report
 from sartor.runs import advice_config, advise_run, read_config, run
+from sartor.runs.advised import OPTIONS
 
 app = typer.Typer(
     name="sartor",
@@ -142,13 +144,18 @@ def advise_command(
 @app.command("settings")
 def settings_command(
     name: Annotated[
-        str | None, typer.Argument(help="An algorithm or a ready model. (default: a list)")
+        str | None,
+        typer.Argument(help="An algorithm, a ready model, or a table. (default: a list)"),
     ] = None,
 ) -> None:
     """Show what an algorithm can be told: the keys of its table in a configuration."""
-    known: dict[str, Any] = {**CENTRAL, **PERSONAL, **FACTORIES}
+    tables = {"data": sartor.data.open, "split": ClientData.split, "engine": sartor.Engine}
+    tables["advice"] = sartor.advise
+    known: dict[str, Any] = {**CENTRAL, **PERSONAL, **FACTORIES, **tables}
     if name is None:
-        for title, several in (("central", CENTRAL), ("personal", PERSONAL), ("model", FACTORIES)):
+        kinds: dict[str, Any] = {"central": CENTRAL, "personal": PERSONAL}
+        kinds |= {"model": FACTORIES, "tables": tables}
+        for title, several in kinds.items():
             typer.echo(f"{title}: {', '.join(several)}")
         return
     if name not in known:
@@ -158,7 +165,10 @@ def settings_command(
     typer.echo(inspect.getdoc(known[name]))
     typer.echo("\nDefaults:")
     for key, parameter in inspect.signature(known[name]).parameters.items():
-        given = "(needed)" if parameter.default is parameter.empty else repr(parameter.default)
+        if key == "self" or (name == "advice" and key not in OPTIONS):
+            continue  # what a table of a configuration has not
+        needed = "(as the data has, if not given)" if name in FACTORIES else "(needed)"
+        given = needed if parameter.default is parameter.empty else repr(parameter.default)
         typer.echo(f"  {key} = {given}")
 
 

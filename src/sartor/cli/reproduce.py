@@ -98,7 +98,7 @@ def synthetic_command(
         bool, typer.Option("--resume", help="Go on with the experiment in that directory.")
     ] = False,
 ) -> None:
-    """Table 1 and Figure 1 of the paper, beside what is possible; takes 10 to 15 minutes."""
+    """Table 1 and Figure 1 of the paper, beside what is possible; takes about ten minutes."""
     _reproduce(
         synthetic, out or RUNS / "synthetic", quick, resume,
         seeds=seeds, samples=tuple(samples) if samples else None, layout=layout.value,

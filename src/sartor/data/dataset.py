@@ -50,6 +50,7 @@ class ClientData:
         seen: [p]; True for clients that take part in central training.
         metadata: one value for each client under every name; "domain" is the name algorithms use.
         label_names: the word of each class number, where labels were words.
+        feature_names: the column that each feature of "x" was, where they have names.
 
     >>> from sartor.data import from_dict
     >>> data = from_dict({"ann": ([[0.0], [1.0]], [0, 1]), "bob": ([[2.0]], [1])})
@@ -66,6 +67,7 @@ class ClientData:
     seen: Flags
     metadata: Mapping[str, Column] = field(default_factory=dict)
     label_names: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         metadata = {name: _metadata_column(values) for name, values in self.metadata.items()}
@@ -269,6 +271,7 @@ def assemble(
     part: npt.NDArray[np.integer[Any]] | None = None,
     metadata: Mapping[str, Any] | None = None,
     label_names: tuple[str, ...] | None = None,
+    feature_names: tuple[str, ...] | None = None,
 ) -> ClientData:
     """Check columns and group their rows by client: the way every builder ends.
 
@@ -279,6 +282,7 @@ def assemble(
         part: the part of each row, as a position in `PARTS`; None for training.
         metadata: one value for each client under every name.
         label_names: the word of each class number.
+        feature_names: the column that each feature of "x" was.
 
     >>> assemble({"y": np.array([5, 6, 7])}, np.array([1, 0, 1]), ["a", "b"]).client("b")
     {'y': array([5, 7])}
@@ -296,6 +300,7 @@ def assemble(
         seen=np.ones(len(ids), dtype=np.bool_),
         metadata=metadata or {},
         label_names=label_names,
+        feature_names=feature_names,
     )
     for name, column in data.columns.items():
         _check_values(data, name, column)

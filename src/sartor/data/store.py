@@ -68,6 +68,7 @@ def write_store(data: ClientData, folder: Path) -> None:
         "version": _VERSION,
         "columns": list(data.columns),
         "label_names": data.label_names,
+        "feature_names": data.feature_names,
         "metadata": {
             name: {"dtype": values.dtype.str, "values": values.tolist()}
             for name, values in data.metadata.items()
@@ -87,13 +88,14 @@ def open_store(path: str | os.PathLike[str]) -> ClientData:
             name: np.array(entry["values"], dtype=_plain(entry["dtype"]))
             for name, entry in manifest["metadata"].items()
         }
-        names = manifest["label_names"]
+        names, features = manifest["label_names"], manifest.get("feature_names")
         return ClientData(
             columns,
             **{name: _load(path / f"{name}.npy") for name in _INDEX},
             ids=tuple(manifest["ids"]),
             metadata=metadata,
             label_names=None if names is None else tuple(names),
+            feature_names=None if features is None else tuple(features),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OSError) as error:
         if isinstance(error, FileError):

@@ -170,7 +170,7 @@ def _plan(
         if not _numeric(kind):
             raise DataError(
                 f"column {name!r} is not numeric ({kind}): encode it as numbers, or name the "
-                "columns to use in features=[...]"
+                "columns to use: features=[...], on the command line --features COLUMN"
             )
     kind = schema.field(label).type
     if pa.types.is_dictionary(kind):
@@ -244,7 +244,10 @@ def _collect(batches: Iterable[Any], plan: _Plan, x: Blocks) -> ClientData:
         for name, source in plan.metadata.items()
     }
     columns = {"x": x.finish(), "y": y} if plan.features else {"y": y}
-    return assemble(columns, all_owners, ids, metadata=metadata, label_names=label_names)
+    return assemble(
+        columns, all_owners, ids, metadata=metadata, label_names=label_names,
+        feature_names=plan.features or None,
+    )  # fmt: skip
 
 
 def _stack(column: Mapping[str, Any], features: Sequence[str], place: Place) -> Column:

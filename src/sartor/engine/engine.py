@@ -24,6 +24,7 @@ from sartor.trees import Tree, flatten, traced_hash
 
 Columns = dict[str, jax.Array]
 Rows = npt.NDArray[np.int32]
+Names = tuple[str, ...] | None
 Shapes = tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
 """The columns of a data set: name, shape of an example, type on the device."""
 
@@ -218,6 +219,12 @@ def check(model: Model, data: ClientData) -> None:
     _check_range(data)
     _check_inputs(model, data.columns)
     if model.kind == "regression":
+        if data.label_names is not None:
+            raise DataError(
+                f"labels are words ({', '.join(data.label_names[:3])}, ...), of which a regression "
+                "model would take the numbers for values; use a classifier such as 'logistic', or "
+                "make the labels numbers"
+            )
         _check_predictions(model, data)
         return
     if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
@@ -239,11 +246,16 @@ def check(model: Model, data: ClientData) -> None:
         _check_predictions(model, data)
 
 
-def check_labels(expected: tuple[str, ...] | None, data: ClientData) -> None:
-    """Refuse data whose labels are numbered otherwise than those a model was trained on."""
-    if data.label_names != expected:
+def check_names(labels: Names, features: Names, data: ClientData) -> None:
+    """Refuse data whose labels or features are numbered otherwise than those of a model's data."""
+    if features is not None and data.feature_names not in (None, features):
         raise DataError(
-            f"the model was trained on the labels {expected or 'numbers'} and the data has "
+            f"the model was trained on the features {features} and the data has "
+            f"{data.feature_names}; name them in the model's order: features=[...]"
+        )
+    if data.label_names != labels:
+        raise DataError(
+            f"the model was trained on the labels {labels or 'numbers'} and the data has "
             f"{data.label_names or 'numbers'}, so class numbers do not mean the same; build both "
             "data sets from one table, or give the labels as integers"
         )

@@ -19,7 +19,7 @@ from sartor.central import CentralModel
 from sartor.central.settings import check_numbers, check_seed, describe
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Engine, check, check_labels
+from sartor.engine import Engine, check, check_names
 from sartor.engine.blocks import (
     Block,
     Jobs,
@@ -225,7 +225,7 @@ class Personal(abc.ABC):
         engine = engine or (base.engine if base else Engine())
         check(model, data)
         if base is not None:
-            check_labels(base.label_names, data)
+            check_names(base.label_names, base.feature_names, data)
         cluster = base.assign(data) if base else np.zeros(len(data), np.int64)
         setting = Setting(model, base, cluster, data, check_seed(seed), engine, base)
         self.check(setting)
@@ -315,7 +315,7 @@ class Personal(abc.ABC):
         }
         return PersonalModels(
             objective, setting.central, bank, clients, describe(self), setting.data.label_names,
-            setting.engine, cost=cost,
+            setting.engine, cost=cost, feature_names=setting.data.feature_names,
         )  # fmt: skip
 
     def _train(

@@ -68,6 +68,8 @@ def _load(
     shape = jax.eval_shape(model.init, jax.random.key(0))
     names = manifest["label_names"]
     label_names = None if names is None else tuple(names)
+    features = manifest.get("feature_names")
+    feature_names = None if features is None else tuple(features)
     central = None
     if "central" in manifest:
         stacked = _stacked(shape, int(manifest["q"]))
@@ -78,6 +80,7 @@ def _load(
         central = CentralModel(
             model, hypotheses, manifest["central"], history, label_names,
             tuple(manifest["blocks"]), rule and rule_from(rule), engine,
+            feature_names=feature_names,
         )  # fmt: skip
     if manifest["kind"] == "central":
         if central is None:
@@ -96,8 +99,9 @@ def _load(
         hypotheses = load_tree(path / "baseline.safetensors", _stacked(shape, int(given["q"])))
         baseline = dataclasses.replace(central, hypotheses=hypotheses, algorithm=given["central"])
     return PersonalModels(
-        objective, central, bank, clients, manifest["personal"], label_names, engine, baseline
-    )
+        objective, central, bank, clients, manifest["personal"], label_names, engine, baseline,
+        feature_names=feature_names,
+    )  # fmt: skip
 
 
 def _stacked(shape: Any, q: int) -> Any:

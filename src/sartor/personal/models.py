@@ -25,7 +25,7 @@ from sartor.central.model import (
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.encoding import text_of
-from sartor.engine import Engine, check, check_labels
+from sartor.engine import Engine, check, check_names
 from sartor.engine.objectives import Objective
 from sartor.engine.schedule import Ints
 from sartor.engine.scoring import EachScorer, Scored, positions, score_shared
@@ -55,6 +55,7 @@ class PersonalModels:
             whether the client ``kept`` the central model, then ``hypothesis`` says which.
         algorithm: name and hyper-parameters of what made them.
         label_names: the word of each class, if labels were words.
+        feature_names: the columns that features were, if they have names.
         engine: how they are run when evaluated.
         baseline: the central model that was given, where the algorithm has trained it further.
         cost: what personalizing asked of every client, without the central model's training; not
@@ -70,6 +71,7 @@ class PersonalModels:
     engine: Engine = dataclasses.field(default_factory=Engine)
     baseline: CentralModel | None = None
     cost: Cost | None = None
+    feature_names: tuple[str, ...] | None = None
 
     @property
     def model(self) -> Model:
@@ -142,7 +144,7 @@ class PersonalModels:
         return decode(self.model, self._apply(client, x, strict), self.label_names)
 
     def _apply(self, client: str, x: Any, strict: bool) -> npt.NDArray[np.float32]:
-        inputs = as_inputs(self.model, x)
+        inputs = as_inputs(self.model, x, self.feature_names)
         client = text_of(client)  # ids are texts everywhere
         if client not in self.bank:
             params = self.params(client, strict=strict)
@@ -171,7 +173,7 @@ class PersonalModels:
         central model: what the client's model has forgotten.
         """
         check(self.model, data)
-        check_labels(self.label_names, data)
+        check_names(self.label_names, self.feature_names, data)
         clients = scored_clients(data, part)
         missing = [data.ids[k] for k in clients if data.ids[k] not in self.bank]
         if missing:
@@ -264,6 +266,7 @@ class PersonalModels:
         manifest |= {
             "model": self.model.spec,
             "label_names": self.label_names,
+            "feature_names": self.feature_names,
             "personal": self.algorithm,
             "objective": describe_objective(self.objective),
             "clients": self.clients,

@@ -40,9 +40,7 @@ def advice_sections(record: Record) -> list[Section]:
         _bounds(results, columns),
         _clients(columns),
         _method(results),
-        provenance(
-            record, "sartor advise DATA --out DIRECTORY  # or a run, with the settings below"
-        ),
+        provenance(record, "sartor advise DIRECTORY --out ANOTHER  # this one's data and settings"),
     ]
 
 
@@ -60,6 +58,7 @@ def _headline(results: Row) -> Section:
         _overall(policies),
         _promise(results),
     ])  # fmt: skip
+    section.warned(results)
     section.text(results["data"]["summary"], "note")
     return section
 
@@ -221,9 +220,10 @@ def _clients(columns: Columns) -> Section:
     gains = [name for name in ("local", "cluster", "interpolation") if f"gain_{name}" in columns]
     gained = np.stack([columns[f"gain_{name}"] for name in gains])
     spread = np.stack([columns[f"deviation_{name}"] for name in gains])
-    best = np.maximum(gained.max(axis=0), 0)
-    order = np.argsort(-best, kind="stable")[:SHOWN]
-    head = ["client", "examples", "advice", "λ"]
+    names = np.array(["global", *gains])[:, None]
+    mine = np.where(columns["advice"] == names, [np.zeros(gained.shape[1]), *gained], 0).sum(axis=0)
+    order = np.argsort(-mine, kind="stable")[:SHOWN]
+    head = ["client", "examples", "advice", "λ", "clear"]
     head += [f"gain, {name}" for name in gains] + ["discrepancy", "bounds say", "λ*"]
     rows = []
     for k in order:
@@ -232,12 +232,16 @@ def _clients(columns: Columns) -> Section:
         rows.append([
             str(columns["client"][k]), amount(columns["train_size"][k]), LOOKS[told][2],
             f"{value:g}" if mixes else "–",
+            "yes" if columns["clear"][k] else "no",
             *(f"{g:+.3f} ± {s:.3f}" for g, s in zip(gained[:, k], spread[:, k], strict=True)),
             f"{columns['discrepancy_global'][k]:.3f}",
             str(columns["bounds_say"][k]),
             f"{columns['bounds_lambda'][k]:.2f}",
         ])  # fmt: skip
-    caption = "Expected gains over the global model ± standard deviation; the largest gain first"
+    caption = (
+        "Expected gains over the global model ± standard deviation; the largest gain of what is "
+        "advised first"
+    )
     if len(order) < len(columns["client"]):
         caption += (
             f" ({SHOWN} of {amount(len(columns['client']))} clients; all in per_client.parquet)"
@@ -253,10 +257,13 @@ def _method(results: Row) -> Section:
         f"Candidates: {names} (with λ = 1 it is trained on the client's data alone, but from the "
         f"global model on). Training examples were dealt out into {settings['folds']} folds. For "
         "each, all models were fitted without it, the central ones as well, and scored on it. A "
-        "client's own mean over a few examples says little, so it is drawn towards that of clients "
-        f"with as many examples: of the differences between clients {settings['trust']:.0%} were "
-        "believed. How much is found by deciding by one half of every client's held-out examples "
-        "and looking at the other half."
+        "client's own mean over a few examples says little, so what is expected of it is drawn "
+        "towards that of clients with as many examples, the more the fewer it has. Advice is "
+        "drawn further: losses have long tails, and clients may seem to differ by a few unlucky "
+        f"examples, so of the differences between clients {settings['trust']:.0%} are followed, as "
+        "many as paid when it was given by one half of every client's held-out examples and looked "
+        "at on the other half. Where another answer is then expected to gain more than the one "
+        "that is advised, that is not clear."
     )
     section.text(
         "It is advice about the algorithms with the settings below. A candidate whose steps are "

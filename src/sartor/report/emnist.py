@@ -65,6 +65,7 @@ def _summary(results: Row) -> Section:
         )
     found += [_best(results), *_clustering(results), *_personal(results), _hurt(results)]
     section.lead(found)
+    section.warned(results)
     if results["settings"]["quick"]:
         section.text(left_out(results), "note")
     return section

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -78,6 +79,11 @@ class Section:
         """What to remember."""
         inside = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
         self.parts.append(f'<div class="lead">{inside}</div>')
+
+    def warned(self, results: Mapping[str, Any]) -> None:
+        """What a run has warned of."""
+        for warning in results.get("warnings", ()):
+            self.text(f"Warning: {warning}")
 
     def heading(self, words: str) -> None:
         """A heading inside the section."""

@@ -21,6 +21,9 @@ from sartor.report.page import (
 )
 from sartor.report.record import Record
 
+FEW = 5
+"""Clients that are named."""
+
 
 def run_sections(record: Record) -> list[Section]:
     """The parts of the page about one run."""
@@ -57,6 +60,7 @@ def client_values(record: Record, metric: str) -> dict[str, Values]:
 def _headline(results: Mapping[str, Any]) -> Section:
     section = Section("Summary")
     section.lead([best_method(results), *_for_whom(results)])
+    section.warned(results)
     section.text(results["data"]["summary"], "note")
     return section
 
@@ -174,12 +178,34 @@ def _clients(record: Record, values: Mapping[str, Values], metric: str) -> Secti
     section.table(
         ["method", "mean gain", "95% interval", "gained", "hurt", "gained*", "hurt*"], rows
     )
+    _extremes(section, record, changes)
     section.text(
         "Shares of clients better or worse off than with the central model; with *, only where "
         "the client's own test examples show it beyond chance (5% false discovery rate).",
         "note",
     )
     return section
+
+
+def _extremes(section: Section, record: Record, changes: Mapping[str, Values]) -> None:
+    """Who gains and loses the most, by name; all others are in the table of clients."""
+    table = record.clients()
+    clients = np.unique(np.array(table["client"].to_pylist()))  # in the order of values
+
+    def named(change: Values, order: Any, sign: int) -> str:
+        some = [k for k in order[:FEW] if sign * change[k] > 0]
+        return ", ".join(f"{clients[k]} {change[k]:+.3f}" for k in some) or "–"
+
+    rows = []
+    for name, change in changes.items():
+        order = np.argsort(np.where(np.isnan(change), 0.0, change), kind="stable")
+        rows.append([name, named(change, order[::-1], 1), named(change, order, -1)])
+    section.table(
+        ["method", "gain the most", "lose the most"],
+        rows,
+        f"Up to {FEW} clients of each; per_client.parquet has all",
+        words=(1, 2),
+    )
 
 
 def _choices(chosen: Mapping[str, Any]) -> list[Section]:

@@ -26,7 +26,7 @@ from sartor.files import is_free, write_atomic, write_json
 from sartor.personal import Local, Personal
 from sartor.report import write_report
 from sartor.runs.config import Config, Table, algorithm_of, override, parse_config
-from sartor.runs.record import provenance, write_table
+from sartor.runs.record import noted, provenance, write_table
 from sartor.runs.toml import to_toml
 from sartor.runs.values import check_table
 
@@ -130,13 +130,14 @@ def advise_run(
     if not is_free(out):
         raise FileError(f"{out} is not empty; choose another --out")
     base = config.base
-    data = base.open_data()
-    model = base.make_model(data)
-    advice = advise(
-        data, model, central=base.central, cluster=config.cluster, local=config.local,
-        interpolation=config.interpolation, seed=base.seed, engine=base.engine, progress=progress,
-        **config.options,
-    )  # fmt: skip
+    with noted() as warned:
+        data = base.open_data()
+        model = base.make_model(data)
+        advice = advise(
+            data, model, central=base.central, cluster=config.cluster, local=config.local,
+            interpolation=config.interpolation, seed=base.seed, engine=base.engine,
+            progress=progress, **config.options,
+        )  # fmt: skip
     results = jsonable({
         "experiment": "advice",
         "seed": base.seed,
@@ -145,6 +146,7 @@ def advise_run(
         "loss": "squared error" if model.kind == "regression" else "log-loss, in nats",
         "algorithms": config.algorithms(),
         **summary(advice),
+        "warnings": warned,
         **provenance(),
         "wall_seconds": {"total": round(time.perf_counter() - began, 1)},
     })  # fmt: skip

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
 import os
 import platform
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,23 @@ from sartor.errors import FileError
 from sartor.evaluation.statistics import jsonable
 from sartor.files import write_atomic
 from sartor.version import __version__
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[list[str]]:
+    """A list of what is warned of meanwhile; it is shown as ever."""
+    found: list[str] = []
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def note(message: Any, category: Any, *rest: Any, **more: Any) -> None:
+            if issubclass(category, UserWarning) and str(message) not in found:
+                found.append(str(message))
+            show(message, category, *rest, **more)
+
+        warnings.showwarning = note
+        yield found
+
 
 PACKAGES = ("jax", "jaxlib", "optax", "numpy")
 

@@ -22,7 +22,7 @@ from sartor.files import is_free, read_json, sweep, write_atomic, write_json
 from sartor.models import Model
 from sartor.report import write_report
 from sartor.runs.config import Config, parse_config, read_config
-from sartor.runs.record import Events, provenance, write_table
+from sartor.runs.record import Events, noted, provenance, write_table
 from sartor.runs.toml import to_toml
 
 
@@ -65,7 +65,13 @@ def run(
         config = parse_config(tomllib.loads(to_toml(config.to_table())))
     else:
         config = read_config(config)
-    out = Path(out)
+    with noted() as warned:
+        return _run(config, Path(out), resume, progress, warned)
+
+
+def _run(
+    config: Config, out: Path, resume: bool, progress: bool | None, warned: list[str]
+) -> Run:  # fmt: skip
     checkpoint = out / "checkpoint" / "central.safetensors"
     done = _look(config, out, checkpoint, resume)
     began = time.perf_counter()
@@ -111,6 +117,7 @@ def run(
         events.write("personalized", method=name, clients=len(personal))
     results = _results(config, data, central.loss, scores, seconds)
     results["cost"] = {method: cost.total() for method, cost in costs.items() if cost is not None}
+    results["warnings"] = warned
     write_table(out / "per_client.parquet", _clients(scores))
     write_json(out / "results.json", results)
     write_report([out], out / "report.html")

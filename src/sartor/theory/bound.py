@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Self
@@ -61,9 +62,19 @@ def check_delta(delta: float) -> None:
         raise ConfigError(f"delta={delta}: it must be between 0 and 1, say 0.05")
 
 
-def check_positive(**values: float) -> None:
+def check_positive(**values: Any) -> None:
     """Refuse what is not a positive number."""
     for name, value in values.items():
-        if not (value > 0 and math.isfinite(value)):
+        if not isinstance(value, numbers.Real):
+            raise ConfigError(f"{name}: one number is needed, got {type(value).__name__}")
+        if not 0 < float(value) < math.inf:
             what = "; a client without samples has no bound" if name in ("m", "m_k") else ""
-            raise ConfigError(f"{name}={value}: it must be positive{what}")
+            raise ConfigError(f"{name}={value}: it must be positive and finite{what}")
+
+
+def check_counts(least: int = 1, **values: Any) -> None:
+    """Refuse what does not count anything."""
+    for name, value in values.items():
+        whole = isinstance(value, numbers.Real) and float(value).is_integer()
+        if not whole or float(value) < least:
+            raise ConfigError(f"{name}={value}: it must be a whole number, at least {least}")

@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 
 from sartor.errors import ConfigError
-from sartor.theory.bound import Bound, check_delta, check_positive
+from sartor.theory.bound import Bound, check_counts, check_delta, check_positive
 
 Constants = Literal["paper", "derived"]
 
@@ -66,7 +66,7 @@ def local(
         return Bound.of(bound, few=_few(d, m), complexity=bound * size)
     return Bound.of(
         bound,
-        few=_few(d, m),
+        few=rademacher is None and _few(d, m),
         complexity=_complexity(m, d, rademacher, bound),
         confidence=bound * math.sqrt(2 * math.log(2 / delta) / m),
     )
@@ -211,9 +211,10 @@ def cluster(
         bound: B, the largest loss.
     """
     _check(constants, delta, bound, m=m, p=p, q=q)
+    check_counts(p=p, q=q)
     if q > p:
         raise ConfigError(f"q={q}: there are no more clusters than clients, which are {p}")
-    few = _few(d, m)
+    few = rademacher is None and _few(d, m)
     if constants == "paper":
         confidence = 2 * math.sqrt(p * math.log(2 * q / delta) / m)
         if rademacher is not None:

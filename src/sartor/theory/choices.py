@@ -110,8 +110,11 @@ def best_q(
     >>> best_q(m=100_000, p=100, d=10, delta=0.05, disc={1: 0.5, 2: 0.1, 3: 0.09}).q
     2
     """
-    if not disc:
-        raise ConfigError("disc: give the mean discrepancy of at least one number of clusters")
+    if not isinstance(disc, Mapping) or not disc:
+        raise ConfigError(
+            "disc: give a mapping from numbers of clusters to their mean discrepancies, as "
+            "{1: 0.5, 2: 0.1}"
+        )
     found = {
         q: cluster(
             m=m, p=p, q=q, delta=delta, d=d, disc=distance, constants=constants, bound=bound

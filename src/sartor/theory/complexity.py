@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, count_parameters
-from sartor.theory.bound import check_positive
+from sartor.theory.bound import check_counts, check_positive
 
 Floats = npt.NDArray[np.float64]
 
@@ -71,11 +71,16 @@ def rademacher(
     if (values is None) == (x is None):
         raise ConfigError("rademacher: give values of a finite class, or x and radius")
     table = np.asarray(values if x is None else x, np.float64)
+    check_counts(draws=draws)
     if x is not None:
-        check_positive(radius=radius or 0.0)
+        if radius is None:
+            raise ConfigError("radius: give that of the ball of linear functions")
+        check_positive(radius=radius)
         table = table.reshape(len(table), -1).T
     if table.ndim != 2 or not table.size:
         raise DataError(f"rademacher: [hypotheses, samples] are needed, got {table.shape}")
+    if not np.isfinite(table).all():
+        raise DataError("rademacher: there are values that are not finite; leave them out")
     m = table.shape[1]
     best: Callable[[Floats], Floats]
     if x is None:

@@ -18,6 +18,7 @@ from sartor.models.layers import to_float
 from sartor.randomness import mix
 from sartor.theory import exact
 from sartor.theory.ascent import Ascent, Pairs, ascend
+from sartor.theory.bound import check_counts
 
 Floats = npt.NDArray[np.float64]
 Examples = ClientData | Mapping[str, Any] | tuple[Any, Any]
@@ -104,6 +105,8 @@ def discrepancy(
     >>> discrepancy(categorical(symbols=3), one, other, bound=3.0)
     Discrepancy(1.9301, exact)
     """
+    check_counts(least=0, permutations=permutations)
+    check_counts(starts=starts, steps=steps)
     first, second = _examples(model, a), _examples(model, b)
     both = _joined(first, second)
     kind = _how(model, method, bound, radius, centre)
@@ -163,6 +166,7 @@ def discrepancies(
         starts: of the ascent, for each sign.
         steps: of the ascent, from each start.
     """
+    check_counts(sample=sample, starts=starts, steps=steps, draw=1 if draw is None else draw)
     kind = _how(model, method, bound, radius, centre)
     which = _clusters(data, clusters)
     columns, rows = _columns(model, data)
@@ -207,6 +211,7 @@ def discrepancy_matrix(
 
     The arguments are those of :func:`discrepancies`.
     """
+    check_counts(sample=sample, starts=starts, steps=steps)
     kind = _how(model, method, bound, radius, centre)
     columns, rows = _columns(model, data)
     found = np.zeros((len(data), len(data)))
@@ -243,10 +248,17 @@ def _examples(model: Model, given: Examples) -> _Examples:
         found = {name: np.asarray(column[rows]) for name, column in given.columns.items()}
     elif isinstance(given, Mapping):
         found = dict(given)
+    elif isinstance(given, tuple) and len(given) == 2:
+        found = {"x": given[0], "y": given[1]}
     else:
-        found = dict(zip(("x", "y"), given, strict=True))
+        raise DataError(
+            f"examples are ClientData, a mapping with 'x' and 'y', or a pair (x, y); got "
+            f"{type(given).__name__}"
+        )
+    if "y" not in found:
+        raise DataError(f"examples need labels 'y'; there are {', '.join(map(repr, found))}")
     y = np.asarray(found["y"])
-    if not len(y):
+    if not y.size:
         raise DataError("there are no examples; a discrepancy needs some of both distributions")
     return _checked(model, found.get("x"), y)
 
@@ -254,6 +266,8 @@ def _examples(model: Model, given: Examples) -> _Examples:
 def _checked(model: Model, x: Any, y: Any) -> _Examples:
     """Examples that fit the model, with labels [n]; others are refused."""
     y = np.asarray(y)
+    if y.dtype.kind not in "iufb":
+        raise DataError(f"y: labels must be numbers, got {y.dtype}; sartor.data numbers words")
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if model.kind != "regression":
@@ -303,7 +317,7 @@ def _how(
         raise ConfigError(f"method={method!r}: choose 'exact' or 'ascent'")
     for key, value in {"bound": bound, "radius": radius}.items():
         if value is not None and not (value > 0 and np.isfinite(value)):
-            raise ConfigError(f"{key}={value}: it must be positive")
+            raise ConfigError(f"{key}={value}: it must be positive and finite")
     given = {"bound": bound, "radius": radius, "centre": centre}
     said = [key for key, value in given.items() if value is not None]
     fits = name in EXACT and said == [EXACT[name]]

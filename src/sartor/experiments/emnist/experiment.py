@@ -21,7 +21,7 @@ from sartor.experiments.emnist.settings import Settings
 from sartor.experiments.emnist.work import Branch, Seed
 from sartor.interrupts import Interrupts
 from sartor.progress import Bar
-from sartor.runs.record import Events
+from sartor.runs.record import Events, noted
 
 AT_ONCE = 3
 """Cells that are made side by side on a GPU: while one computes, others are compiled."""
@@ -46,7 +46,8 @@ def reproduce(
     directory = Directory(
         out, "emnist", settings.to_table(), resume=resume, may_grow=("seeds", "parts", "rows")
     )
-    data = settings.open(progress)
+    with noted() as warned:
+        data = settings.open(progress)
     check(settings.model, data)
     for line in lines(settings):
         if line.central is not None:
@@ -54,6 +55,7 @@ def reproduce(
     directory.begin()
     cells = _run(settings, data, directory.cells, directory.events, progress)
     found = {**summarise(settings, data, cells), "memory": most_memory(cells.values())}
+    found["warnings"] = warned
     seconds = {f"{n} {name}": cell.facts["seconds"] for (n, name), cell in cells.items()}
     return directory.finish(found, client_table(cells), seconds)
 
@@ -95,6 +97,8 @@ def _run(
                     bar.update(len(found), f"seed {number}: {latest[-1]}")
                     del latest[:-1]
                     if interrupts.requested and waiting:
+                        stopping.set()
+                        wait([future for future in waiting if not future.cancel()])
                         total = per_seed * settings.seeds
                         raise InterruptedRun(f"stopped with {len(found)} of {total} cells done")
                     for future in done:

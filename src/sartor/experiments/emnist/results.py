@@ -115,7 +115,7 @@ def _about(settings: Settings, data: ClientData, cells: Cells) -> dict[str, Any]
     scores = cells[0, settings.rows[0]].scores
     domains = data.metadata.get("domain")
     return {
-        "generated": settings.generated,
+        "generated": settings.generated or all(c.startswith("generated-") for c in data.ids),
         "fingerprint": data.fingerprint,
         "writers": len(data),
         "images": len(data.rows),
@@ -266,10 +266,13 @@ def as_text(results: Mapping[str, Any]) -> list[str]:
             found = (f"{cells[c]['mean']:.1%} ({paper[c]:.1%})" for c in COLUMNS)
             lines_.append(f"{row:<12}" + "".join(f"{cell:>16}" for cell in found))
         lines_.append("")
-    lines_.append("The paper's claims, in points of accuracy, or of the share of writers hurt")
+    lines_.append(
+        "The paper's claims, in points of accuracy, or of the share of writers that fewer are hurt"
+    )
     for text in dict.fromkeys(claim["claim"] for claim in results["claims"]):
         several = [claim for claim in results["claims"] if claim["claim"] == text]
-        found = (f"{c['group']} {100 * c['mean']:+.2f} ({verdict(c)})" for c in several)
+        sign = -1 if several[0]["kind"] == "averse" else 1  # fewer are hurt: above 0, as claimed
+        found = (f"{c['group']} {100 * sign * c['mean']:+.2f} ({verdict(c)})" for c in several)
         lines_.append(f"  {text}: {', '.join(found)}")
     if results["settings"]["quick"]:
         lines_ += ["", left_out(results)]
