@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -50,11 +49,15 @@ COMPILING = {
 """Modules of many small programs, which take longer to compile well than to run."""
 
 
+QUICKLY = "jax_disable_most_optimizations"
+EVERYWHERE = bool(jax.config.values[QUICKLY])
+
+
 @pytest.fixture(autouse=True, scope="module")
-def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
+def quick_compilation(request: pytest.FixtureRequest) -> None:
     """Compile without most optimizations where speed does not matter."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    quick = request.path.stem in COMPILING
-    jax.config.update("jax_disable_most_optimizations", quick or before)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    quick = EVERYWHERE or request.path.stem in COMPILING
+    if quick != jax.config.values[QUICKLY]:
+        jax.config.update(QUICKLY, quick)
+        # Operations that were compiled otherwise have other last bits, and are kept by shape.
+        jax.clear_caches()

@@ -267,7 +267,7 @@ def as_text(results: Mapping[str, Any]) -> list[str]:
             lines_.append(f"{row:<12}" + "".join(f"{cell:>16}" for cell in found))
         lines_.append("")
     lines_.append(
-        "The paper's claims, in points of accuracy, or of the share of writers that fewer are hurt"
+        "The paper's claims, in points: of accuracy, or by how many fewer writers are hurt"
     )
     for text in dict.fromkeys(claim["claim"] for claim in results["claims"]):
         several = [claim for claim in results["claims"] if claim["claim"] == text]
