@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -49,15 +50,16 @@ COMPILING = {
 """Modules of many small programs, which take longer to compile well than to run."""
 
 
-QUICKLY = "jax_disable_most_optimizations"
-EVERYWHERE = bool(jax.config.values[QUICKLY])
-
-
 @pytest.fixture(autouse=True, scope="module")
-def quick_compilation(request: pytest.FixtureRequest) -> None:
+def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compile without most optimizations where speed does not matter."""
-    quick = EVERYWHERE or request.path.stem in COMPILING
-    if quick != jax.config.values[QUICKLY]:
-        jax.config.update(QUICKLY, quick)
-        # Operations that were compiled otherwise have other last bits, and are kept by shape.
-        jax.clear_caches()
+    before = jax.config.values["jax_disable_most_optimizations"]
+    if before or request.path.stem not in COMPILING:
+        yield
+        return
+    # Operations that were compiled otherwise have other last bits, and are kept by shape.
+    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+    jax.clear_caches()
