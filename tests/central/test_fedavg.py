@@ -427,7 +427,7 @@ def test_training_that_has_learned_nothing_says_so():
     large = sartor.data.from_arrays(
         1e4 * data.columns["x"], data.columns["y"], np.repeat(data.ids, data.sizes())
     )
-    with pytest.warns(UserWarning, match=r"FedAvg ends with .* guess .* costs 1\.099: it has"):
+    with pytest.warns(UserWarning, match=r"FedAvg ends with .* a guess \(any class"):
         sartor.FedAvg(rounds=5, cohort=3).fit(MODEL, large, seed=0)
     line = sartor.models.linear(features=4)
     numbers = sartor.data.from_arrays(

@@ -81,24 +81,21 @@ class Advice:
     @property
     def clear(self) -> npt.NDArray[np.bool_]:
         """Whether what is advised is ahead of the next best by more than a standard deviation."""
-        advised = self._advised()
-        gains, spread = (np.stack(list(of.values())) for of in (self.gain, self.deviation))
-        second = np.where(advised, -np.inf, gains).argmax(axis=0)
-        others = gains[second, np.arange(gains.shape[1])]
-        mine = np.where(advised, spread, 0.0).sum(axis=0)
-        error = np.hypot(mine, spread[second, np.arange(gains.shape[1])])
-        found: npt.NDArray[np.bool_] = self.best - others > error
+        names, everybody = np.array(list(self.gain)), np.arange(len(self.client))
+        gains, spread = (np.stack([of[n] for n in names]) for of in (self.gain, self.deviation))
+        first = np.argmax(names[:, None] == self.advice, axis=0)
+        others = gains.copy()
+        others[first, everybody] = -np.inf
+        second = others.argmax(axis=0)
+        ahead = gains[first, everybody] - gains[second, everybody]
+        error = np.hypot(spread[first, everybody], spread[second, everybody])
+        found: npt.NDArray[np.bool_] = ahead > error
         return found
-
-    def _advised(self) -> npt.NDArray[np.bool_]:
-        """[candidates, clients] which one is advised."""
-        return np.array(list(self.gain))[:, None] == self.advice
 
     @property
     def best(self) -> Floats:
         """The expected gain of what is advised."""
-        found: Floats = (np.stack(list(self.gain.values())) * self._advised()).sum(axis=0)
-        return found
+        return np.select([self.advice == name for name in self.gain], list(self.gain.values()))
 
     def shares(self) -> dict[str, float]:
         """The share of clients that each candidate is advised to."""

@@ -313,8 +313,7 @@ def _warn_of_guessing(name: str, losses: npt.NDArray[Any], model: Model, data: C
     found = float(np.mean(losses[-max(len(losses) // 10, 1) :]))
     if found > 3 * guess > 0:
         warnings.warn(
-            f"{name} ends with a training loss of {found:,.4g}, and to guess ({how}) costs "
-            f"{guess:,.4g}: it has learned nothing; standardize features, or take a smaller "
-            "learning_rate",
+            f"{name} ends with a training loss that is more than 3 times that of a guess ({how}): "
+            "it has learned nothing; standardize features, or take a smaller learning_rate",
             stacklevel=3,
         )

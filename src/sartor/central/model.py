@@ -230,17 +230,16 @@ def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any
     """
     if x is None or isinstance(x, Mapping):
         return x if x is None else {name: jnp.asarray(column) for name, column in x.items()}
-    known = getattr(x, "column_names", getattr(x, "columns", None))  # of Arrow, pandas, polars
+    known = list(getattr(x, "column_names", getattr(x, "columns", ())))  # Arrow, pandas, polars
+    columns = list(names or known) if known else []
+    for name in columns:
+        if name not in known:
+            raise DataError(f"x has no column {name!r}, which the model was trained on")
     try:
-        if known is not None and names is not None:
-            missing = [name for name in names if name not in list(known)]
-            if missing:
-                raise DataError(f"x has no column {missing[0]!r}, which the model was trained on")
-            x = np.stack([np.asarray(x[name], np.float32) for name in names], axis=1)
-        inputs = jnp.asarray(np.asarray(x, np.float32) if known is not None else x)
+        if columns:
+            x = np.stack([np.asarray(x[name], np.float32) for name in columns], axis=1)
+        inputs = jnp.asarray(x)
     except (TypeError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError("x must be an array of numbers, or a frame with columns of them") from error
     if model.input_shape is not None and inputs.shape[1:] != model.input_shape:
         raise DataError(

@@ -26,6 +26,7 @@ TITLES = {
 """Policies as they are called."""
 
 SHARED = ("local", "global", "cluster")
+"""What clients share a model with, in the order of the tables."""
 
 
 def regret_sections(record: Record) -> list[Section]:

@@ -26,6 +26,8 @@ from sartor.evaluation.statistics import jsonable
 from sartor.files import write_atomic
 from sartor.version import __version__
 
+PACKAGES = ("jax", "jaxlib", "optax", "numpy")
+
 
 @contextlib.contextmanager
 def noted() -> Iterator[list[str]]:
@@ -41,9 +43,6 @@ def noted() -> Iterator[list[str]]:
 
         warnings.showwarning = note
         yield found
-
-
-PACKAGES = ("jax", "jaxlib", "optax", "numpy")
 
 
 class Events:
