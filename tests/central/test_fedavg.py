@@ -3,6 +3,7 @@ other lanes, devices and machines."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -290,7 +291,7 @@ def test_labels_of_another_vocabulary_are_refused():
 
     model = sartor.models.logistic(1, 2)
     central = sartor.FedAvg(rounds=2).fit(model, words("cat", "dog"))
-    with pytest.raises(DataError, match=r"cat.*emu.*do not mean the same"):
+    with pytest.raises(DataError, match=r"'cat' there and 'dog' here.*do not mean the same"):
         central.evaluate(words("dog", "emu"))
     with pytest.raises(DataError, match="do not mean the same"):
         sartor.Finetune().fit(central, words("dog", "emu"))
@@ -422,19 +423,35 @@ def test_evaluation_refuses_data_without_a_test_part():
         central.evaluate(data)
 
 
-def test_training_that_has_learned_nothing_says_so():
+def test_training_that_ends_worse_than_a_guess_says_so():
     data = classification()
-    large = sartor.data.from_arrays(
-        1e4 * data.columns["x"], data.columns["y"], np.repeat(data.ids, data.sizes())
-    )
+    owners = np.repeat(data.ids, data.sizes())
+    large = sartor.data.from_arrays(1e4 * data.columns["x"], data.columns["y"], owners)
     with pytest.warns(UserWarning, match=r"FedAvg ends with .* a guess \(any class"):
-        sartor.FedAvg(rounds=5, cohort=3).fit(MODEL, large, seed=0)
+        sartor.FedAvg(rounds=10, cohort=3).fit(MODEL, large, seed=0)
     line = sartor.models.linear(features=4)
-    numbers = sartor.data.from_arrays(
-        data.columns["x"], 50 + data.columns["x"][:, 0], np.repeat(data.ids, data.sizes())
-    )
+    slow = sartor.FedAvg(rounds=10, learning_rate=1e-4)
+    x = data.columns["x"]
+    numbers = sartor.data.from_arrays(x, 50 + x[:, 0], owners)
+    with pytest.warns(UserWarning, match="always the mean.* standardize features and targets"):
+        slow.fit(line, numbers, seed=0)
+    with pytest.warns(UserWarning, match="always 0"):  # its targets have no variance to compare
+        slow.fit(line, sartor.data.from_arrays(100 * x, np.full(len(x), 5.0), owners), seed=0)
+
+
+def test_a_warning_of_losses_knows_training_examples_alone():
+    """Wild test targets of clients, seen or not, do not make training look good."""
+    data = classification()
+    x, owners = data.columns["x"], np.repeat(data.ids, data.sizes())
+    numbers = sartor.data.from_arrays(x, 50 + x[:, 0], owners).split(test=0.5, unseen=0.3, seed=0)
+    wild = np.array(numbers.columns["y"])
+    train = [numbers.part(k, "train") for k in np.flatnonzero(numbers.seen)]
+    hidden = np.setdiff1d(np.arange(len(wild)), np.concatenate(train))
+    wild[hidden] += 1e6 * (-1) ** np.arange(len(hidden))
+    other = dataclasses.replace(numbers, columns={**numbers.columns, "y": wild})
+    line, slow = sartor.models.linear(features=4), sartor.FedAvg(rounds=10, learning_rate=1e-4)
     with pytest.warns(UserWarning, match="always the mean"):
-        sartor.FedAvg(rounds=2, learning_rate=1e-4).fit(line, numbers, seed=0)
+        slow.fit(line, other, seed=0)
 
 
 def test_words_are_no_numbers_to_regress_on():

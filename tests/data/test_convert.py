@@ -6,6 +6,7 @@ import sqlite3
 import warnings
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from test_sqlite import same, write_hdf5, writers
 
@@ -41,6 +42,9 @@ def test_what_is_lost_is_said(data, tmp_path):
     lost = r"hdf5 has no place for 'domain', the labels' names, which clients are unseen: left out"
     with pytest.warns(UserWarning, match=lost):
         convert(words, tmp_path / "hdf5", "hdf5")
+    table = pa.table({"who": ["a", "b"], "age": [1, 2], "y": [0, 1]})
+    with pytest.warns(UserWarning, match="no place for the features' names"):
+        convert(sartor.data.from_frame(table, client="who", label="y"), tmp_path / "named", "hdf5")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         convert(words, tmp_path / "sartor", "sartor")

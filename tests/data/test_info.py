@@ -86,3 +86,15 @@ def test_wrong_arguments():
         order_shift(synthetic(7))
     with pytest.raises(ConfigError, match="permutations=0"):
         order_shift(synthetic(8), permutations=0)
+
+
+def test_order_by_size_is_no_shift():
+    """Means of few rows are noisy, and clients come in the order of their sizes more often."""
+    draw = np.random.default_rng(0)
+    fired = 0
+    for _ in range(40):
+        sizes = np.sort(np.r_[[1, 1, 2, 2, 3, 3, 3], draw.integers(5, 300, 53)])
+        owner = np.repeat(np.arange(60), sizes)
+        x, y = draw.standard_normal((len(owner), 5)), draw.integers(0, 2, len(owner))
+        fired += order_shift(from_arrays(x, y, owner), permutations=199).message is not None
+    assert fired <= 3

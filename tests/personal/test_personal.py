@@ -389,13 +389,44 @@ def test_a_frame_is_taken_by_the_names_of_its_columns(tmp_path):
         np.testing.assert_array_equal(one.predict_proba(turned), expected)
         with pytest.raises(DataError, match="x has no column 'b'"):
             one.predict(frame[["a", "c"]])
-        with pytest.raises(ConfigError, match="knows no clients"):
-            one.predict("u", inputs)
+        for client in ("u", 59):
+            with pytest.raises(ConfigError, match="knows no clients"):
+                one.predict(client, inputs)
     for some in (personal, sartor.load(tmp_path / "personal")):
         expected = some.predict_proba("u", inputs)
         np.testing.assert_array_equal(some.predict_proba("u", frame[["b", "c", "a"]]), expected)
     other = sartor.data.from_frame(table[["c", "b", "a", "y", "who"]], client="who", label="y")
-    with pytest.raises(DataError, match=r"trained on the features \('a', 'b', 'c'\)"):
+    with pytest.raises(DataError, match="number 0 is 'a' there and 'c' here"):
         central.evaluate(other, part="train")
     with pytest.raises(DataError, match="x must be an array of numbers"):
         central.predict(frame.assign(b="word"))
+    columns = {name: frame[name].to_numpy() for name in "bca"}
+    np.testing.assert_array_equal(central.predict_proba(columns), central.predict_proba(inputs))
+    twice = pd.concat([frame, frame[["a"]]], axis=1)
+    with pytest.raises(DataError, match="more than one column 'a'"):
+        central.predict(twice)
+    nameless = sartor.data.from_arrays(inputs, table["y"], table["who"])
+    sartor.Finetune().fit(central, nameless, seed=0).save(tmp_path / "nameless")
+    again = sartor.load(tmp_path / "nameless")
+    assert again.feature_names == again.central.feature_names == names
+    mixed = sartor.Dapper(source="public", cover=(0.5,))
+    with pytest.raises(DataError, match=r"the clients' data has other features.*number 0 is 'a'"):
+        mixed.fit(central, data, public=other)
+
+
+def test_names_of_columns_may_be_anything_that_pandas_takes():
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.standard_normal((40, 2)).astype(np.float32))
+    table = frame.assign(y=(frame[0] > 0).astype(int), who=np.repeat(["u", "v"], 20))
+    data = sartor.data.from_frame(table, client="who", label="y")
+    assert data.feature_names == ("0", "1")
+    chosen = sartor.data.from_frame(table, client="who", label="y", features=[1, 0])
+    assert chosen.feature_names == ("1", "0")
+    model = sartor.models.logistic(features=2, classes=2)
+    central = sartor.FedAvg(rounds=2).fit(model, data, seed=0)
+    expected = central.predict_proba(frame.to_numpy())
+    np.testing.assert_array_equal(central.predict_proba(frame[[1, 0]]), expected)
+    with pytest.raises(ConfigError, match="features: 'a' is named twice"):
+        sartor.data.from_frame(
+            table.rename(columns={0: "a"}), client="who", label="y", features=["a", "a"]
+        )

@@ -13,6 +13,7 @@ from made_up import made_up_emnist
 from sartor.errors import FileError
 from sartor.experiments.emnist import Settings
 from sartor.report import write_report
+from sartor.report.emnist_words import points
 
 BEYOND = (
     "Sources of the writers", "Starts of HypCluster", "Numbers of clusters", "Order of writers",
@@ -38,7 +39,8 @@ def test_everything_is_there(handwriting):
     holding = sum(claim["holds"] is True for claim in shown)
     assert f"Of {len(shown)} differences that the paper claims or expects, {holding} are" in text
     for claim in claims:
-        assert f"{100 * claim['mean']:+.2f}" in text
+        sign = -1 if claim["kind"] == "averse" else 1  # how many fewer are hurt
+        assert points(sign * claim["mean"]) in text
     for name in ("fedavg + dapper", "hypcluster + mapper"):
         for group, hurt in results["methods"][name]["hurt"].items():
             gain = results["methods"][name]["gain"][group]

@@ -268,9 +268,25 @@ def test_what_is_wrong_is_named(name, wrong, words):
 
 def test_more_that_is_wrong():
     told = {"m": 10, "d": 1, "delta": 0.1, "disc": 0.1, "epsilon": 0.0}
-    for wrong in ({"skewness": 0.5, "cover": 2}, {"skewness": 1, "cover": 0.5}):
-        with pytest.raises(ConfigError, match="both are at least 1"):
+    for wrong, words in (
+        ({"skewness": 0.5, "cover": 2}, "skewness=0.5: it is at least 1"),
+        ({"skewness": 1, "cover": 2.5}, "cover=2.5: it must be a whole number"),
+    ):
+        with pytest.raises(ConfigError, match=words):
             bounds.agnostic(**told, **wrong)
+    several = np.array([0.1, 0.2])
+    with pytest.raises(ConfigError, match="disc: one number is needed, got ndarray"):
+        bounds.global_(m=10, d=1, delta=0.1, disc=several)
+    with pytest.raises(ConfigError, match="delta: one number is needed, got str"):
+        bounds.local(m=10, d=1, delta="0.1")
+    with pytest.raises(ConfigError, match="rademacher: one number is needed, got ndarray"):
+        bounds.local(m=10, rademacher=several, delta=0.1)
+    with pytest.raises(ConfigError, match="m: one number is needed, got bool"):
+        bounds.local(m=True, d=1, delta=0.1)
+    with pytest.raises(ConfigError, match=r"p=2\.5: it must be a whole number"):
+        bounds.interpolation(m=10, p=2.5, d_c=1, d_l=1, delta=0.1)
+    with pytest.raises(ConfigError, match="lambda_: one number is needed, got NoneType"):
+        bounds.epsilon(lambda_=None, m_k=1, m_C=1)
     with pytest.raises(ConfigError, match="epsilon=-1"):
         bounds.agnostic(**{**told, "epsilon": -1}, skewness=1, cover=1)
     with pytest.raises(ConfigError, match="rademacher=-1: a complexity is at least 0"):
@@ -331,3 +347,6 @@ def test_with_a_known_complexity_dimensions_do_not_count():
     known = bounds.local(m=1000, d=2000, delta=0.05, rademacher=0.1)
     assert not known.vacuous and known == bounds.local(m=1000, delta=0.05, rademacher=0.1)
     assert bounds.local(m=1000, d=2000, delta=0.05).vacuous
+    told = {"m": 1000, "p": 10, "delta": 0.05, "rademacher": 0.01}
+    known = bounds.interpolation(**told, d_c=2000, d_l=2000)
+    assert not known.vacuous and known == bounds.interpolation(**told)

@@ -104,3 +104,8 @@ def test_bad_input():
         rademacher([[0.0, np.nan]])
     with pytest.raises(DataError, match=r"got \(0,\)"):
         rademacher([])
+    with pytest.raises(ConfigError, match=r"draws=10\.0: it must be a whole number"):
+        rademacher(np.ones((3, 20)), draws=10.0)
+    for nothing in (np.ones((0, 3)), 3.0):
+        with pytest.raises(DataError, match="are needed, got"):
+            rademacher(x=nothing, radius=1.0)

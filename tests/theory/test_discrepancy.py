@@ -165,6 +165,25 @@ def test_losses_without_a_bound_are_refused(clients):
             discrepancy(model, data, data, **{"bound": 3.0, "radius": 1.0, **wrong})
 
 
+def test_both_sides_mean_the_same_by_their_numbers():
+    x = np.random.default_rng(0).standard_normal((4, 2)).astype(np.float32)
+    one, other = (
+        sartor.data.from_dict({"a": (x, words)})
+        for words in (["no", "yes", "no", "yes"], ["aaa", "no", "aaa", "no"])
+    )
+    told = {"bound": 3.0, "radius": 1.0, "steps": 2}
+    with pytest.raises(DataError, match="other labels: number 0 is 'no' there and 'aaa' here"):
+        discrepancy(logistic(features=2, classes=2), one, other, **told)
+    for call in (lambda m: discrepancy(m, one, one, radius=1.0),
+                 lambda m: discrepancies(m, one, radius=1.0)):  # fmt: skip
+        with pytest.raises(DataError, match="labels are words"):
+            call(linear(features=2))
+    with pytest.raises(DataError, match="x: inputs must be numbers"):
+        discrepancy(linear(features=2), (np.array([["a", "b"]]), [1.0]), (x, x[:, 0]), radius=1.0)
+    with pytest.raises(DataError, match="y: targets of shape"):
+        discrepancy(linear(features=2, outputs=2), (x, x), (x, x[:, 0]), radius=1.0)
+
+
 def test_what_is_given_counts():
     """A bound cuts a squared error off, a centre moves the ball: both leave the closed form."""
     draw, model = np.random.default_rng(0), linear(features=3)

@@ -10,17 +10,18 @@ from __future__ import annotations
 import dataclasses
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from sartor.advice.advice import CANDIDATES, SHARING, Advice
 from sartor.advice.beside import beside
-from sartor.advice.decide import Decision, decide
-from sartor.advice.holdout import fold_count, held_out, merged
+from sartor.advice.decide import Decision, best, decide
+from sartor.advice.holdout import Losses, fold_count, held_out, merged
 from sartor.advice.promises import Promises, largest, promises
 from sartor.central import Central, FedAvg, HypCluster
+from sartor.central.base import loss_of_a_guess
 from sartor.data import ClientData
 from sartor.engine import Engine, check
 from sartor.errors import ConfigError, DataError
@@ -78,12 +79,12 @@ def advise(
     Returns:
         What is advised to every client, and why; ``print(advice.summary())`` says the most.
     """
+    check(model, data)
     data = merged(data)
     central, cluster, local = central or FedAvg(), cluster or HypCluster(), local or Local()
     _check_kinds(central=(central, Central), cluster=(cluster, Central), local=(local, Local),
                  interpolation=(interpolation, (Personal, type(None))))  # fmt: skip
     local = dataclasses.replace(local, guard=False)
-    check(model, data)
     most = largest(model, data) if bound is None else bound
     _check(data, model, central, cluster, interpolation, most, radius, delta, folds)
     folds = fold_count(data, folds)
@@ -124,15 +125,19 @@ def advise(
             ]
         )
     _warn_of_one_cluster(promised)
+    _warn_of_guessing(losses, model, data)
     size = data.sizes("train")
-    decision = decide(losses, fewer, size, "global")
+    alone_there = len(np.unique(promised.cluster)) == 1  # to be clustered is to join
+    barred = ("cluster",) if alone_there else ()
+    decision = decide(losses, fewer, size, "global", barred)
     gain, deviation, weighed, lambda_ = _interpolated(decision, between)
+    allowed = [name for name in CANDIDATES if name in weighed and name not in barred]
     return Advice(
         client=data.ids,
         seen=data.seen,
         size=size,
-        advice=_first([name for name in CANDIDATES if name in weighed], weighed),
-        sharing=_first(SHARING, weighed),
+        advice=best(weighed, allowed),
+        sharing=best(weighed, [name for name in allowed if name in SHARING]),
         gain=gain,
         deviation=deviation,
         held_out={n: v for n, v in decision.raw.items() if n != "global"},
@@ -170,10 +175,27 @@ class _Counter:
 def _warn_of_one_cluster(promised: Promises) -> None:
     shares = np.bincount(promised.cluster) / len(promised.cluster)
     if shares.max() > 0.99:
+        barred = " and is not advised" if shares.max() == 1 else ""
         warnings.warn(
             f"{shares.max():.0%} of the clients are in one cluster, so that to be clustered is to "
-            "join; try another start of the clusters (--set cluster.start=kmeans++ --set "
-            "cluster.restarts=5), or a longer one (cluster.warm_rounds)",
+            f"join{barred}; try another start of the clusters "
+            "(--set cluster.start=kmeans++ --set cluster.restarts=5), or a longer one "
+            "(cluster.warm_rounds)",
+            stacklevel=3,
+        )
+
+
+def _warn_of_guessing(losses: Losses, model: Model, data: ClientData) -> None:
+    """Say which candidates lose far more than who knows nothing of an example."""
+    guess, how = loss_of_a_guess(model, data)
+    means = {name: float(values.mean()) for name, values in losses.loss.items()}
+    worse = {name: value for name, value in means.items() if value > 3 * guess > 0}
+    if worse:
+        told = ", ".join(f"{name} {value:.4g}" for name, value in worse.items())
+        warnings.warn(
+            "on held-out examples some candidates lose more than 3 times what a guess does "
+            f"({how}: {guess:.4g}): {told}; standardize features, or take smaller steps for them "
+            "(--set local.learning_rate=0.01): advice is about candidates as they are",
             stacklevel=3,
         )
 
@@ -196,16 +218,11 @@ def _interpolated(decision: Decision, between: dict[str, tuple[float, Any]]) -> 
     clients = len(decision.paid)
     if not between:
         return (*found, np.full(clients, np.nan))
-    best = np.argmax([decision.weighed[name] for name in between], axis=0)
+    which = np.argmax([decision.weighed[name] for name in between], axis=0)
     for mine, values in zip(found, everything, strict=True):
         table = np.stack([values[name] for name in between])
-        mine["interpolation"] = table[best, np.arange(clients)]
-    return (*found, np.array([lambda_ for lambda_, _ in between.values()])[best])
-
-
-def _first(names: Sequence[str], gain: Mapping[str, Any]) -> Any:
-    """Every client's candidate with the largest gain; the first of equals."""
-    return np.array(names)[np.argmax([gain[name] for name in names], axis=0)]
+        mine["interpolation"] = table[which, np.arange(clients)]
+    return (*found, np.array([lambda_ for lambda_, _ in between.values()])[which])
 
 
 def _check_kinds(**given: tuple[Any, Any]) -> None:

@@ -20,16 +20,21 @@ from sartor.central.model import CentralModel
 from sartor.central.settings import check_numbers, check_seed, describe, without
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Chunk, Cohort, Engine, Pass, check, check_names, run_rounds
+from sartor.data.names import check_names
+from sartor.engine import Chunk, Cohort, Engine, Pass, check, run_rounds
 from sartor.engine.engine import model_identity
 from sartor.engine.rounds import visits
 from sartor.engine.schedule import steps_of
+from sartor.engine.scoring import positions
 from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun
 from sartor.interrupts import Interrupts
 from sartor.models import Model, parameter_bytes
 from sartor.progress import Bar
 from sartor.randomness import key_data, mix
 from sartor.trees import array_digest, flatten
+
+FEW_ROUNDS = 10
+"""A loss is measured while clients train; after fewer rounds it says little of the last model."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,19 +306,29 @@ def initial_key(seed: int) -> jax.Array:
     return jax.random.wrap_key_data(jnp.asarray(key_data(mix(seed, "init"))), impl="threefry2x32")
 
 
+def loss_of_a_guess(model: Model, data: ClientData) -> tuple[float, str]:
+    """What it costs to know nothing of an example, by seen clients' training parts; and how."""
+    if model.classes is not None:
+        return math.log(model.classes), "any class as likely as another"
+    rows = data.rows[positions(data, np.flatnonzero(data.seen), "train")]
+    y = np.asarray(data.columns["y"][rows], np.float64).reshape(len(rows), -1)
+    spread = float(y.var(axis=0).sum())
+    if spread > 0:
+        return spread, "always the mean"
+    return float((y**2).sum(axis=1).mean()), "always 0"  # any error is more than that of the mean
+
+
 def _warn_of_guessing(name: str, losses: npt.NDArray[Any], model: Model, data: ClientData) -> None:
     """Say so where training ends far above what it costs to know nothing of an example."""
-    if model.training_loss is not None or not len(losses):
+    if model.training_loss is not None or len(losses) < FEW_ROUNDS:
         return
-    if model.classes is not None:
-        guess, how = math.log(model.classes), "any class as likely as another"
-    else:
-        y = np.asarray(data.columns["y"][data.rows], np.float64)
-        guess, how = float(y.reshape(len(y), -1).var(axis=0).sum()), "always the mean"
+    guess, how = loss_of_a_guess(model, data)
     found = float(np.mean(losses[-max(len(losses) // 10, 1) :]))
     if found > 3 * guess > 0:
+        scaled = "features" if model.classes else "features and targets"
         warnings.warn(
-            f"{name} ends with a training loss that is more than 3 times that of a guess ({how}): "
-            "it has learned nothing; standardize features, or take a smaller learning_rate",
+            f"{name} ends with a training loss of {found:.4g}, more than 3 times that of a guess "
+            f"({how}: {guess:.4g}); standardize {scaled}, take a smaller learning_rate, or train "
+            "for longer",
             stacklevel=3,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import re
 import warnings
 from collections.abc import Mapping
@@ -17,7 +18,8 @@ import numpy.typing as npt
 from sartor.central.checkpoint import History
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
-from sartor.engine import Engine, check, check_names
+from sartor.data.names import check_names
+from sartor.engine import Engine, check
 from sartor.engine.scoring import Scored, losses_by_client, positions, score_shared
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
@@ -172,7 +174,7 @@ class CentralModel:
     def _apply(self, x: Any, cluster: int | None) -> npt.NDArray[np.float32]:
         if cluster is None and self.q == 1:
             cluster = 0
-        if isinstance(x, str):
+        if isinstance(x, str | numbers.Integral):
             raise ConfigError(
                 f"a central model knows no clients: say predict(x) without {x!r}"
                 + ", and cluster= if there are several hypotheses" * (self.q > 1)
@@ -226,18 +228,26 @@ def is_models(path: Path) -> bool:
 def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any:
     """Inputs of a prediction as arrays; refuses a shape that the model does not take.
 
-    Of a frame, the columns that the model was trained on are taken, by name.
+    Of a frame, or of columns by name, those that the model was trained on are taken.
     """
-    if x is None or isinstance(x, Mapping):
-        return x if x is None else {name: jnp.asarray(column) for name, column in x.items()}
-    known = list(getattr(x, "column_names", getattr(x, "columns", ())))  # Arrow, pandas, polars
-    columns = list(names or known) if known else []
-    for name in columns:
-        if name not in known:
-            raise DataError(f"x has no column {name!r}, which the model was trained on")
+    if x is None:
+        return None
+    if isinstance(x, Mapping):
+        if names is None:
+            return {name: jnp.asarray(column) for name, column in x.items()}
+        known = list(x)
+    else:
+        known = list(getattr(x, "column_names", getattr(x, "columns", ())))  # Arrow, pandas, polars
+    called = [str(name) for name in known]  # as Arrow calls them, which tables are read through
+    wanted = list(names or called) if known else []
+    for name in wanted:
+        if called.count(name) != 1:
+            what = "no column" if name not in called else "more than one column"
+            raise DataError(f"x has {what} {name!r}, which the model was trained on")
     try:
-        if columns:
-            x = np.stack([np.asarray(x[name], np.float32) for name in columns], axis=1)
+        if wanted:
+            columns = [x[known[called.index(name)]] for name in wanted]
+            x = np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
         inputs = jnp.asarray(x)
     except (TypeError, ValueError) as error:
         raise DataError("x must be an array of numbers, or a frame with columns of them") from error

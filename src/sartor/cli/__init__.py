@@ -31,6 +31,7 @@ from sartor.personal import ALGORITHMS as PERSONAL
 from sartor.report import write_report
 from sartor.runs import advice_config, advise_run, read_config, run
 from sartor.runs.advised import OPTIONS
+from sartor.runs.config import GENERATORS
 
 app = typer.Typer(
     name="sartor",
@@ -95,7 +96,11 @@ def advise_command(
         typer.Option(help="A ready model. (default: the run's, or one that fits the labels)"),
     ] = None,
     bound: Annotated[
-        float | None, typer.Option(help="The largest loss that the bounds reckon with.")
+        float | None,
+        typer.Option(
+            help="The largest loss that the bounds reckon with. (default: that of a tenth of the "
+            "uniform probability; of a squared error 4 y² of the largest label)"
+        ),
     ] = None,
     delta: Annotated[
         float | None, typer.Option(help="δ of the bounds, how often they may fail. (default: 0.05)")
@@ -158,6 +163,8 @@ def settings_command(
         for title, several in kinds.items():
             typer.echo(f"{title}: {', '.join(several)}")
         return
+    same = [key for key in known if key.lower() == name.lower()]
+    name = same[0] if len(same) == 1 else name
     if name not in known:
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(known)}"
@@ -169,7 +176,12 @@ def settings_command(
             continue  # what a table of a configuration has not
         needed = "(as the data has, if not given)" if name in FACTORIES else "(needed)"
         given = needed if parameter.default is parameter.empty else repr(parameter.default)
+        if (name, key) == ("split", "seed"):
+            given = "(the run's, if not given)"
         typer.echo(f"  {key} = {given}")
+    if name == "data":
+        made = ", ".join(map(repr, GENERATORS))
+        typer.echo(f"\nInstead of path: generator = {made}, with its keys")
 
 
 @app.command("report")

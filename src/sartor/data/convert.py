@@ -134,6 +134,7 @@ def _lost(data: ClientData) -> list[str]:
     again = writer_domains(data.ids)  # which are read off the clients' names
     lost = [repr(name) for name, values in data.metadata.items() if list(values) != again.get(name)]
     lost += ["the labels' names"] if data.label_names else []
+    lost += ["the features' names"] if data.feature_names else []
     return lost + ([] if data.seen.all() else ["which clients are unseen"])
 
 

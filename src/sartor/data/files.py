@@ -43,8 +43,9 @@ def open(
     """Client data from a file or a directory.
 
     Args:
-        path: a directory written by `ClientData.save`, TensorFlow Federated's HDF5 (a file, or a
-            directory with `*_train.h5` and `*_test.h5`), CSV, or Parquet.
+        path: a directory written by `ClientData.save`; HDF5 or SQLite of TensorFlow Federated, or
+            SQLite of FedJAX (a file, or a directory with `*_train` and `*_test`); LEAF's JSON
+            shards; CSV; or Parquet, that of flwrlabs/femnist included.
         client: for CSV and Parquet, the column that says whose row it is.
         label: for CSV and Parquet, the column with the label.
         features: for CSV and Parquet, the feature columns; None for all others.

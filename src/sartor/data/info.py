@@ -136,11 +136,11 @@ def order_shift(data: ClientData, permutations: int = 499, seed: int = 0) -> Ord
     """Test whether earlier clients differ from later ones, as they would in random order rarely.
 
     Each client is summarised by its label distribution and its feature means (of at most 200
-    training rows; more than 32 features are reduced to 32 random projections). Over the
-    standardised summaries runs the CUSUM statistic max_k ||S_k|| sqrt(p / (k (p - k))), S_k being
-    the sum of the first k; the outermost twentieth of positions is left out, where single odd
-    clients would decide. Its p-value comes from permutations of the clients. Of more than 2,000
-    clients every few are taken, evenly.
+    training rows; more than 32 features are reduced to 32 random projections), in units of what
+    clients with as many rows scatter by: means of few rows are noisy. Over these runs the CUSUM
+    statistic max_k ||S_k|| sqrt(p / (k (p - k))), S_k being the sum of the first k; the outermost
+    twentieth of positions is left out, where single odd clients would decide. Its p-value comes
+    from permutations of the clients. Of more than 2,000 clients every few are taken, evenly.
 
     >>> from sartor.data import from_dict
     >>> data = from_dict({f"{k:02d}": {"y": [k // 10] * 5} for k in range(20)})
@@ -205,10 +205,31 @@ def _summaries(data: ClientData, clients: Integers) -> _Matrix:
     if features:
         parts.append(_feature_means(features, rows, owner, taken))
     summaries = np.concatenate(parts, axis=1)
+    summaries -= np.average(summaries, axis=0, weights=taken)
+    varies = summaries.std(axis=0) > 1e-6 * (1e-30 + np.abs(summaries).max(initial=0.0))
+    summaries = summaries[:, varies] / np.sqrt(_variances(summaries[:, varies], taken))
     summaries -= summaries.mean(axis=0)
-    spread = summaries.std(axis=0)
-    varies = spread > 1e-6 * (1e-30 + np.abs(summaries).max(initial=0.0))
-    return np.asarray(summaries[:, varies] / spread[varies])
+    return np.asarray(summaries / summaries.std(axis=0))
+
+
+def _variances(rest: _Matrix, taken: Integers) -> _Matrix:
+    """What clients scatter by, each with its number of rows m: that of clients, plus one over m.
+
+    A line through the squares, weighted by its own values; neither part of it is below 0.
+    """
+    squares, few = np.square(rest), 1 / taken[:, None]
+    found = np.broadcast_to(squares.mean(axis=0), squares.shape)
+    for _ in range(5):
+        weights = 1 / np.square(found)
+        total = weights.sum(axis=0)
+        means = [(weights * a).sum(axis=0) / total for a in (few, squares)]
+        away = few - means[0]
+        spread = (weights * np.square(away)).sum(axis=0)
+        slope = (weights * away * squares).sum(axis=0) / np.where(spread > 0, spread, 1)
+        slope = np.clip(slope, 0, means[1] / means[0])
+        found = means[1] + slope * away
+        found = np.maximum(found, 1e-3 * squares.mean(axis=0))
+    return np.asarray(found)
 
 
 def _label_shares(y: Column, owner: Integers, taken: Integers) -> _Matrix:

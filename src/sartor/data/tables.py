@@ -150,13 +150,18 @@ def _plan(
     for role, value in (("features", features), ("metadata", metadata)):
         if isinstance(value, str):
             raise ConfigError(f"{role}={value!r}: a list of column names is needed, not one text")
-    asked = {"client": [client], "label": [label], "features": list(features or ())}
-    asked |= {"domain": [domain] if domain is not None else [], "metadata": list(metadata)}
+    # pandas takes anything for a name, and Arrow makes it a text.
+    client, label, domain = str(client), str(label), None if domain is None else str(domain)
+    features = None if features is None else [str(name) for name in features]
+    metadata = [str(name) for name in metadata]
+    asked = {"client": [client], "label": [label], "features": features or []}
+    asked |= {"domain": [domain] if domain is not None else [], "metadata": metadata}
     for role, columns in asked.items():
         for name in columns:
             if name not in names:
-                hint = nearest(str(name), names)
-                raise ConfigError(f"{role}={name!r}: there is no such column{hint}")
+                raise ConfigError(f"{role}={name!r}: there is no such column{nearest(name, names)}")
+            if columns.count(name) > 1:
+                raise ConfigError(f"{role}: {name!r} is named twice")
     if client == label or {client, label} & set(features or ()):
         raise ConfigError(
             f"client={client!r}, label={label!r}, features={features!r}: the client and the label "

@@ -1,7 +1,7 @@
 """Schedule → lanes → devices: the one place that knows how many clients run at once."""
 
 from sartor.engine.cohort import Cohort, Trained
-from sartor.engine.engine import Engine, check, check_names
+from sartor.engine.engine import Engine, check
 from sartor.engine.optimizers import Optimizer
 from sartor.engine.rounds import Chunk, Pass, run_rounds
 from sartor.engine.together import side_by_side
@@ -14,7 +14,6 @@ __all__ = [
     "Pass",
     "Trained",
     "check",
-    "check_names",
     "run_rounds",
     "side_by_side",
 ]

@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sartor.caching import made_once
 from sartor.data import ClientData
+from sartor.data.names import refuse_words
 from sartor.engine.lanes import LANES, take
 from sartor.engine.schedule import padded
 from sartor.errors import ConfigError, DataError
@@ -24,7 +25,6 @@ from sartor.trees import Tree, flatten, traced_hash
 
 Columns = dict[str, jax.Array]
 Rows = npt.NDArray[np.int32]
-Names = tuple[str, ...] | None
 Shapes = tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
 """The columns of a data set: name, shape of an example, type on the device."""
 
@@ -219,12 +219,7 @@ def check(model: Model, data: ClientData) -> None:
     _check_range(data)
     _check_inputs(model, data.columns)
     if model.kind == "regression":
-        if data.label_names is not None:
-            raise DataError(
-                f"labels are words ({', '.join(data.label_names[:3])}, ...), of which a regression "
-                "model would take the numbers for values; use a classifier such as 'logistic', or "
-                "make the labels numbers"
-            )
+        refuse_words(data)
         _check_predictions(model, data)
         return
     if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
@@ -244,21 +239,6 @@ def check(model: Model, data: ClientData) -> None:
         )
     if model.spec is None:  # the ready models need no proof
         _check_predictions(model, data)
-
-
-def check_names(labels: Names, features: Names, data: ClientData) -> None:
-    """Refuse data whose labels or features are numbered otherwise than those of a model's data."""
-    if features is not None and data.feature_names not in (None, features):
-        raise DataError(
-            f"the model was trained on the features {features} and the data has "
-            f"{data.feature_names}; name them in the model's order: features=[...]"
-        )
-    if data.label_names != labels:
-        raise DataError(
-            f"the model was trained on the labels {labels or 'numbers'} and the data has "
-            f"{data.label_names or 'numbers'}, so class numbers do not mean the same; build both "
-            "data sets from one table, or give the labels as integers"
-        )
 
 
 def _owner(data: ClientData, position: int) -> str:

@@ -121,9 +121,9 @@ def coverage(draws: int = 1000, seed: int = 0, constants: bounds.Constants = "de
 
 def as_text(found: list[Coverage]) -> list[str]:
     """A table, line by line."""
-    head = f"{'':<34}{'bound':>8}{'found':>8}{'slack':>8}{'covered':>9}"
+    head = f"{'':<34}{'bound':>10}{'found':>10}{'slack':>8}{'covered':>9}"
     return [head] + [
-        f"{c.name:<34}{float(c.bound):8.3f}{c.found:8.3f}{c.slack:8.1f}{c.covered():9.1%}"
+        f"{c.name:<34}{float(c.bound):10.4g}{c.found:10.3g}{c.slack:8.1f}{c.covered():9.1%}"
         f"{'' if c.holds() else '  DOES NOT HOLD'}{'  vacuous' if c.bound.vacuous else ''}"
         for c in found
     ]

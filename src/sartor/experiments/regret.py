@@ -147,7 +147,7 @@ def reproduce(
     seconds: dict[str, float] = {}
     total = len(settings.samples) * len(LOCALS) * settings.seeds
     with warnings.catch_warnings(), Bar("advice", total, progress) as bar, Interrupts() as stop:
-        warnings.filterwarnings("ignore", message="HypCluster")
+        warnings.filterwarnings("ignore", message="HypCluster: some")
         for samples in settings.samples:
             began = time.perf_counter()
             for kind, number, cell in _cells(settings, samples, directory.cells):
@@ -283,12 +283,15 @@ def _summary(settings: Settings, cells: Mapping[tuple[int, str, int], Cell]) -> 
         for place, m in enumerate(settings.samples):
             some = [cells[m, kind, n] for n in range(settings.seeds)]
             advised = np.stack([cell.chosen[0] for cell in some])  # [seeds, clients]
+            lambdas = np.stack([cell.lambda_ for cell in some])
+            mixed = np.where(lambdas < 0, advised, len(SHARING) + lambdas)
             rows.append({
                 "samples": m,
                 "advised": {
                     name: float((advised == n).mean()) for n, name in enumerate(SHARING)
                 },
-                "alike": float((advised == advised[:, :1]).all(axis=1).mean()),
+                "alike": _alike(advised),
+                "alike_with_lambda": _alike(mixed),
                 "interpolate": float(np.mean([cell.lambda_ >= 0 for cell in some])),
                 "vacuous": float(np.mean([cell.vacuous for cell in some])),
                 "rates": dict(zip(TUNED, some[0].rates.tolist(), strict=True)),
@@ -299,6 +302,11 @@ def _summary(settings: Settings, cells: Mapping[tuple[int, str, int], Cell]) -> 
         "experiment": "regret", "seed": settings.seed, "settings": settings.to_table(),
         "rates": list(RATES), "regret": found,
     }))  # fmt: skip
+
+
+def _alike(advised: Floats) -> float:
+    """In how many populations all clients were told the same: [populations, clients]."""
+    return float((advised == advised[:, :1]).all(axis=1).mean())
 
 
 def _estimates(table: Floats) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from sartor.central import CentralModel
 from sartor.central.settings import check_numbers, check_seed, describe
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Engine, check, check_names
+from sartor.data.names import check_names
+from sartor.engine import Engine, check
 from sartor.engine.blocks import (
     Block,
     Jobs,
@@ -313,9 +314,12 @@ class Personal(abc.ABC):
             client: {key: values[k] for key, values in columns.items()}
             for k, client in enumerate(setting.data.ids)
         }
+        names = setting.data.feature_names
+        if names is None and setting.central is not None:
+            names = setting.central.feature_names
         return PersonalModels(
             objective, setting.central, bank, clients, describe(self), setting.data.label_names,
-            setting.engine, cost=cost, feature_names=setting.data.feature_names,
+            setting.engine, cost=cost, feature_names=names,
         )  # fmt: skip
 
     def _train(

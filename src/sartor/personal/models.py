@@ -25,7 +25,8 @@ from sartor.central.model import (
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.encoding import text_of
-from sartor.engine import Engine, check, check_names
+from sartor.data.names import check_names
+from sartor.engine import Engine, check
 from sartor.engine.objectives import Objective
 from sartor.engine.schedule import Ints
 from sartor.engine.scoring import EachScorer, Scored, positions, score_shared

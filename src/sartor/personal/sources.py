@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data import ClientData
+from sartor.data.names import check_names
 from sartor.engine.blocks import Jobs
 from sartor.engine.rounds import in_order
 from sartor.engine.schedule import Ints, padded
@@ -178,11 +179,7 @@ def public_sample(data: ClientData, public: ClientData) -> Sample:
             f"the public data has the columns {sorted(public.columns)} and the clients' has "
             f"{sorted(data.columns)}; make them the same"
         )
-    if public.label_names != data.label_names:
-        raise DataError(
-            "the public data names its labels differently from the clients' data; build both from "
-            "one table, or give labels as integers"
-        )
+    check_names(data.label_names, data.feature_names, public, "the clients' data has")
     rows = public.rows[positions(public, np.arange(len(public)), "train")]
     columns = {name: np.asarray(column[rows]) for name, column in public.columns.items()}
     return _appended(data, columns, "the public data")

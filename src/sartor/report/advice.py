@@ -250,6 +250,14 @@ def _clients(columns: Columns) -> Section:
     return section
 
 
+def _followed(trust: float | None) -> str:
+    if trust is None:
+        return "all clients are given one answer"
+    if trust == 0:
+        return "clients are told apart by their numbers of examples alone"
+    return f"of the differences between clients of a size {trust:.0%} are followed"
+
+
 def _method(results: Row) -> Section:
     section, settings = Section("How it was found"), results["settings"]
     names = ", ".join(f"{name} by {kind}" for name, kind in results["algorithms"].items())
@@ -260,10 +268,9 @@ def _method(results: Row) -> Section:
         "client's own mean over a few examples says little, so what is expected of it is drawn "
         "towards that of clients with as many examples, the more the fewer it has. Advice is "
         "drawn further: losses have long tails, and clients may seem to differ by a few unlucky "
-        f"examples, so of the differences between clients {settings['trust']:.0%} are followed, as "
-        "many as paid when it was given by one half of every client's held-out examples and looked "
-        "at on the other half. Where another answer is then expected to gain more than the one "
-        "that is advised, that is not clear."
+        f"examples, so {_followed(settings['trust'])}, as much as paid when it was given by one "
+        "half of every client's held-out examples and looked at on the other half. Where another "
+        "answer is then expected to gain more than the one that is advised, that is not clear."
     )
     section.text(
         "It is advice about the algorithms with the settings below. A candidate whose steps are "

@@ -15,6 +15,9 @@ TABLES = {"table2": "seen", "table3": "unseen"}
 
 GROUPS = tuple(TABLES.values())
 
+TURNED = {"mean": "mean", "low": "high", "high": "low"}
+"""What an estimate becomes if its sign is turned."""
+
 NAMES = {
     "fedavg": "FedAvg", "agnostic": "Agnostic", "hypcluster": "HypCluster",
     "finetune": "Finetune", "dapper": "Dapper", "mapper": "Mapper", "local": "Local",
@@ -58,6 +61,23 @@ def percents(estimate: Row) -> str:
 def all_points(estimate: Row) -> str:
     """The interval of a difference in percentage points."""
     return interval([_hundred(estimate["low"]), _hundred(estimate["high"])], "+", 2)
+
+
+def as_claimed(claim: Row) -> Row:
+    """A claim with differences above 0 where it holds: how many fewer are hurt, not how many more.
+
+    >>> found = {"kind": "averse", "mean": 1.0, "low": 0.5, "high": 2.0, "by_seed": [1.0]}
+    >>> as_claimed(found)["low"]
+    -2.0
+    """
+    if claim["kind"] != "averse":
+        return claim
+    turned = {new: _less(claim[old]) for new, old in TURNED.items()}
+    return {**claim, **turned, "by_seed": [_less(value) for value in claim["by_seed"]]}
+
+
+def _less(value: float | None) -> float | None:
+    return None if value is None else -value
 
 
 def seeds_apart(estimate: Row) -> str:

@@ -164,8 +164,8 @@ def document(title: str, sections: Sequence[Section]) -> str:
 
 
 def number(value: float | None, sign: str = "", digits: int = 4) -> str:
-    """A number as it is shown."""
-    return "–" if value is None else f"{value:{sign}.{digits}f}"
+    """A number as it is shown; what rounds to 0 has no sign but the usual one."""
+    return "–" if value is None else f"{round(value, digits) + 0.0:{sign}.{digits}f}"
 
 
 def interval(bounds: Sequence[float | None] | None, sign: str = "", digits: int = 4) -> str:

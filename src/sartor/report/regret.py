@@ -92,11 +92,11 @@ def _kind(record: Record, kind: str, place: int) -> Section:
     )
     section.table(
         ["samples", *(f"advised: {TITLES[name]}" for name in SHARED), "to all the same",
-         "with λ: interpolate"],
+         "with λ: interpolate", "with λ: to all the same"],
         [
             [
                 str(row["samples"]), *(share(row["advised"][name]) for name in SHARED),
-                share(row["alike"]), share(row["interpolate"]),
+                share(row["alike"]), share(row["interpolate"]), share(row["alike_with_lambda"]),
             ]
             for row in rows[:-1]
         ],

@@ -56,17 +56,24 @@ def _made(cls: type[Bound], largest: float, few: bool, terms: dict[str, float]) 
     return cls.of(largest, few=few, **terms)
 
 
+def check_number(**values: Any) -> None:
+    """Refuse what is not one number."""
+    for name, value in values.items():
+        if not isinstance(value, numbers.Real) or isinstance(value, bool):
+            raise ConfigError(f"{name}: one number is needed, got {type(value).__name__}")
+
+
 def check_delta(delta: float) -> None:
     """Refuse what is no probability of failing."""
+    check_number(delta=delta)
     if not 0 < delta < 1:
         raise ConfigError(f"delta={delta}: it must be between 0 and 1, say 0.05")
 
 
 def check_positive(**values: Any) -> None:
     """Refuse what is not a positive number."""
+    check_number(**values)
     for name, value in values.items():
-        if not isinstance(value, numbers.Real):
-            raise ConfigError(f"{name}: one number is needed, got {type(value).__name__}")
         if not 0 < float(value) < math.inf:
             what = "; a client without samples has no bound" if name in ("m", "m_k") else ""
             raise ConfigError(f"{name}={value}: it must be positive and finite{what}")
@@ -75,6 +82,6 @@ def check_positive(**values: Any) -> None:
 def check_counts(least: int = 1, **values: Any) -> None:
     """Refuse what does not count anything."""
     for name, value in values.items():
-        whole = isinstance(value, numbers.Real) and float(value).is_integer()
-        if not whole or float(value) < least:
+        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not whole or value < least:
             raise ConfigError(f"{name}={value}: it must be a whole number, at least {least}")

@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 
 from sartor.errors import ConfigError
-from sartor.theory.bound import Bound, check_counts, check_delta, check_positive
+from sartor.theory.bound import Bound, check_counts, check_delta, check_number, check_positive
 
 Constants = Literal["paper", "derived"]
 
@@ -156,11 +156,13 @@ def agnostic(
         constants: ``"paper"`` or ``"derived"``.
         bound: B, the largest loss.
     """
-    _check(constants, delta, bound, m=m, cover=cover, skewness=skewness)
+    _check(constants, delta, bound, m=m, skewness=skewness)
+    check_counts(cover=cover)
+    check_number(epsilon=epsilon)
     if not epsilon >= 0:
         raise ConfigError(f"epsilon={epsilon}: it must be at least 0")
-    if skewness < 1 - 1e-9 or cover < 1:
-        raise ConfigError(f"skewness={skewness}, cover={cover}: both are at least 1")
+    if skewness < 1 - 1e-9:
+        raise ConfigError(f"skewness={skewness}: it is at least 1")
     d = _given(d)
     distance = {"cover": bound * epsilon, "discrepancy": _discrepancy(disc, bound)}
     few = _few(d, m)
@@ -210,7 +212,7 @@ def cluster(
         constants: ``"paper"`` or ``"derived"``.
         bound: B, the largest loss.
     """
-    _check(constants, delta, bound, m=m, p=p, q=q)
+    _check(constants, delta, bound, m=m)
     check_counts(p=p, q=q)
     if q > p:
         raise ConfigError(f"q={q}: there are no more clusters than clients, which are {p}")
@@ -249,8 +251,7 @@ def epsilon(*, lambda_: float, m_k: float, m_C: float) -> float:
     0.1
     """
     check_positive(m_k=m_k, m_C=m_C)
-    if not 0 <= lambda_ <= 1:
-        raise ConfigError(f"lambda_={lambda_}: it must be from 0 to 1")
+    _check_share(lambda_)
     return math.sqrt(lambda_**2 / m_k + (1 - lambda_) ** 2 / m_C)
 
 
@@ -355,8 +356,7 @@ def dapper_r(*, mu: float, G: float, R: float, constants: Constants = "derived")
 def dapper_step_size(*, lambda_: float, steps: float, mu: float, G: float, R: float) -> float:
     """The theorem's η = min(2Gλ/(μ(1−λ)), R) / (G·√T), for T = r·m_k steps."""
     check_positive(steps=steps, mu=mu, G=G, R=R)
-    if not 0 <= lambda_ <= 1:
-        raise ConfigError(f"lambda_={lambda_}: it must be from 0 to 1")
+    _check_share(lambda_)
     distance = R if lambda_ == 1 else min(2 * G * lambda_ / (mu * (1 - lambda_)), R)
     return distance / (G * math.sqrt(steps))
 
@@ -399,8 +399,9 @@ def interpolation(
         constants: ``"paper"`` or ``"derived"``.
         bound: B, the largest loss.
     """
-    _check(constants, delta, bound, m=m, p=p, lipschitz=lipschitz)
-    few = _few(d_c, m) or (d_l is not None and d_l > m / p)
+    _check(constants, delta, bound, m=m, lipschitz=lipschitz)
+    check_counts(p=p)
+    few = rademacher is None and (_few(d_c, m) or _few(d_l, m / p))
     if rademacher is not None:
         choices = 0.0 if constants == "paper" else math.sqrt(p * math.log(2) / (2 * m))
         complexity = 2 * lipschitz * (_known(rademacher) + choices)
@@ -439,6 +440,7 @@ def _given(d: float | None, name: str = "d") -> float:
 
 
 def _known(rademacher: float) -> float:
+    check_number(rademacher=rademacher)
     if not rademacher >= 0:
         raise ConfigError(f"rademacher={rademacher}: a complexity is at least 0")
     return rademacher
@@ -450,11 +452,18 @@ def _few(d: float | None, m: float) -> bool:
 
 
 def _discrepancy(disc: float, bound: float) -> float:
+    check_number(disc=disc)
     if not 0 <= disc <= bound * (1 + 1e-9):
         raise ConfigError(
             f"disc={disc}: a discrepancy is from 0 to the largest loss, bound={bound}"
         )
     return disc
+
+
+def _check_share(lambda_: float) -> None:
+    check_number(lambda_=lambda_)
+    if not 0 <= lambda_ <= 1:
+        raise ConfigError(f"lambda_={lambda_}: it must be from 0 to 1")
 
 
 def _check(constants: Constants, delta: float, bound: float, **sizes: float) -> None:

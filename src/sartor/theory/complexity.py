@@ -76,7 +76,7 @@ def rademacher(
         if radius is None:
             raise ConfigError("radius: give that of the ball of linear functions")
         check_positive(radius=radius)
-        table = table.reshape(len(table), -1).T
+        table = table.reshape(len(table), -1).T if table.size and table.ndim else table[None]
     if table.ndim != 2 or not table.size:
         raise DataError(f"rademacher: [hypotheses, samples] are needed, got {table.shape}")
     if not np.isfinite(table).all():

@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data import ClientData
+from sartor.data.names import check_names, refuse_words
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, Params
 from sartor.models.layers import to_float
 from sartor.randomness import mix
 from sartor.theory import exact
 from sartor.theory.ascent import Ascent, Pairs, ascend
-from sartor.theory.bound import check_counts
+from sartor.theory.bound import check_counts, check_positive
 
 Floats = npt.NDArray[np.float64]
 Examples = ClientData | Mapping[str, Any] | tuple[Any, Any]
@@ -107,6 +108,8 @@ def discrepancy(
     """
     check_counts(least=0, permutations=permutations)
     check_counts(starts=starts, steps=steps)
+    if isinstance(a, ClientData) and isinstance(b, ClientData):
+        check_names(a.label_names, a.feature_names, b, "the other side has")
     first, second = _examples(model, a), _examples(model, b)
     both = _joined(first, second)
     kind = _how(model, method, bound, radius, centre)
@@ -244,6 +247,8 @@ class _Examples:
 
 def _examples(model: Model, given: Examples) -> _Examples:
     if isinstance(given, ClientData):
+        if model.kind == "regression":
+            refuse_words(given)
         rows = np.concatenate([given.part(k, "train") for k in range(len(given))])
         found = {name: np.asarray(column[rows]) for name, column in given.columns.items()}
     elif isinstance(given, Mapping):
@@ -286,13 +291,18 @@ def _checked(model: Model, x: Any, y: Any) -> _Examples:
     shape = np.shape(x)[1:]
     if model.input_shape is not None and shape != tuple(model.input_shape):
         raise DataError(f"x: inputs of shape {shape}, where the model has {model.input_shape}")
-    if getattr(x, "dtype", np.asarray(x).dtype).kind == "f" and not np.isfinite(x).all():
+    kind = getattr(x, "dtype", np.asarray(x).dtype).kind
+    if kind not in "iufb":
+        raise DataError(f"x: inputs must be numbers, got {np.asarray(x).dtype}")
+    if kind == "f" and not np.isfinite(x).all():
         raise DataError("x: there are values that are not finite; leave them out")
     return _Examples(x, y)
 
 
 def _columns(model: Model, data: ClientData) -> tuple[_Examples, list[npt.NDArray[Any]]]:
     """All examples, and the rows of every client's training part."""
+    if model.kind == "regression":
+        refuse_words(data)
     rows = [data.part(k, "train") for k in range(len(data))]
     empty = [data.ids[k] for k, r in enumerate(rows) if not len(r)]
     if empty:
@@ -304,6 +314,8 @@ def _columns(model: Model, data: ClientData) -> tuple[_Examples, list[npt.NDArra
 
 
 def _joined(a: _Examples, b: _Examples) -> _Examples:
+    if a.y.shape[1:] != b.y.shape[1:]:
+        raise DataError(f"y: targets of shape {a.y.shape[1:]} here and {b.y.shape[1:]} there")
     x = None if a.x is None else np.concatenate([np.asarray(a.x), np.asarray(b.x)])
     return _Examples(x, np.concatenate([a.y, b.y]))
 
@@ -316,8 +328,8 @@ def _how(
     if method not in (None, "exact", "ascent"):
         raise ConfigError(f"method={method!r}: choose 'exact' or 'ascent'")
     for key, value in {"bound": bound, "radius": radius}.items():
-        if value is not None and not (value > 0 and np.isfinite(value)):
-            raise ConfigError(f"{key}={value}: it must be positive and finite")
+        if value is not None:
+            check_positive(**{key: value})
     given = {"bound": bound, "radius": radius, "centre": centre}
     said = [key for key, value in given.items() if value is not None]
     fits = name in EXACT and said == [EXACT[name]]

@@ -48,12 +48,12 @@ def reproduce(
     )
     with noted() as warned:
         data = settings.open(progress)
-    check(settings.model, data)
-    for line in lines(settings):
-        if line.central is not None:
-            line.central.check(data)
-    directory.begin()
-    cells = _run(settings, data, directory.cells, directory.events, progress)
+        check(settings.model, data)
+        for line in lines(settings):
+            if line.central is not None:
+                line.central.check(data)
+        directory.begin()
+        cells = _run(settings, data, directory.cells, directory.events, progress)
     found = {**summarise(settings, data, cells), "memory": most_memory(cells.values())}
     found["warnings"] = warned
     seconds = {f"{n} {name}": cell.facts["seconds"] for (n, name), cell in cells.items()}
@@ -86,7 +86,7 @@ def _run(
         Interrupts() as interrupts,
     ):
         # Empty clusters are to be expected of some starts, and their shares are reported.
-        warnings.filterwarnings("ignore", message="HypCluster")
+        warnings.filterwarnings("ignore", message="HypCluster: some")
         for number in range(settings.seeds):
             seed = Seed(settings, data, number, directory)
             branches = [Branch(seed, line, stopping, latest.append) for line in todo]
@@ -96,13 +96,13 @@ def _run(
                     done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
                     bar.update(len(found), f"seed {number}: {latest[-1]}")
                     del latest[:-1]
+                    for future in done:
+                        future.result()
                     if interrupts.requested and waiting:
                         stopping.set()
                         wait([future for future in waiting if not future.cancel()])
                         total = per_seed * settings.seeds
                         raise InterruptedRun(f"stopped with {len(found)} of {total} cells done")
-                    for future in done:
-                        future.result()
             except BaseException:
                 stopping.set()
                 for future in waiting:

@@ -32,6 +32,7 @@ from sartor.experiments.emnist.pool import (
 from sartor.experiments.emnist.settings import COLUMNS, PAPER, VALIDATION, Settings
 from sartor.report.emnist import verdict
 from sartor.report.emnist_method import left_out
+from sartor.report.emnist_words import as_claimed, points
 
 
 def summarise(settings: Settings, data: ClientData, cells: Cells) -> dict[str, Any]:
@@ -270,9 +271,8 @@ def as_text(results: Mapping[str, Any]) -> list[str]:
         "The paper's claims, in points: of accuracy, or by how many fewer writers are hurt"
     )
     for text in dict.fromkeys(claim["claim"] for claim in results["claims"]):
-        several = [claim for claim in results["claims"] if claim["claim"] == text]
-        sign = -1 if several[0]["kind"] == "averse" else 1  # fewer are hurt: above 0, as claimed
-        found = (f"{c['group']} {100 * sign * c['mean']:+.2f} ({verdict(c)})" for c in several)
+        several = [as_claimed(c) for c in results["claims"] if c["claim"] == text]
+        found = (f"{c['group']} {points(c['mean'])} ({verdict(c)})" for c in several)
         lines_.append(f"  {text}: {', '.join(found)}")
     if results["settings"]["quick"]:
         lines_ += ["", left_out(results)]

@@ -67,7 +67,7 @@ def _run(
         Interrupts() as interrupts,
     ):
         # Clusters without clients are to be expected of a grid's ends; their shares are reported.
-        warnings.filterwarnings("ignore", message="HypCluster")
+        warnings.filterwarnings("ignore", message="HypCluster: some")
         waiting = {pool.submit(work, places) for places in todo}
         try:
             while waiting:
