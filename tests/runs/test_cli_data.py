@@ -60,8 +60,8 @@ def test_a_table(sartor, tmp_path):
     assert library.data.open(tmp_path / "own").fingerprint == expected.fingerprint
     code, _, err = sartor("data", "convert", path, tmp_path / "h5", "--to", "hdf5", *columns)
     assert code == 0 and err == (
-        "warning: hdf5 has no place for 'domain', the labels' names: left out; the format sartor "
-        "keeps all\n"
+        "warning: hdf5 has no place for 'domain', the labels' names, the features' names: left "
+        "out; the format sartor keeps all\n"
     )
 
 
