@@ -88,13 +88,26 @@ def test_wrong_arguments():
         order_shift(synthetic(8), permutations=0)
 
 
-def test_order_by_size_is_no_shift():
+@pytest.mark.parametrize("classes", [2, 62])
+def test_order_by_size_is_no_shift(classes):
     """Means of few rows are noisy, and clients come in the order of their sizes more often."""
     draw = np.random.default_rng(0)
+    rare = 1 / np.arange(1, classes + 1) ** 1.5  # some classes have hardly any rows
     fired = 0
     for _ in range(40):
         sizes = np.sort(np.r_[[1, 1, 2, 2, 3, 3, 3], draw.integers(5, 300, 53)])
         owner = np.repeat(np.arange(60), sizes)
-        x, y = draw.standard_normal((len(owner), 5)), draw.integers(0, 2, len(owner))
+        x = draw.standard_normal((len(owner), 5))
+        y = draw.choice(classes, len(owner), p=rare / rare.sum())
         fired += order_shift(from_arrays(x, y, owner), permutations=199).message is not None
     assert fired <= 3
+
+
+def test_a_shift_is_found_whatever_the_sizes_and_the_target():
+    draw = np.random.default_rng(0)
+    for sizes in ([3] * 12 + [200] * 48, [2] * 30 + [200] * 30, [20] * 60):
+        owner = np.repeat(np.arange(60), sizes)
+        x = draw.standard_normal((len(owner), 5))
+        x[owner >= 30] += 1.0
+        for y in (draw.integers(0, 10, len(owner)), 1e7 * draw.standard_normal(len(owner))):
+            assert order_shift(from_arrays(x, y, owner), permutations=199).message is not None

@@ -42,7 +42,8 @@ class Advice:
             held-out examples; NaN where it has none.
         expected: the expected gain of the same candidates and λ.
         paid: what advice gained when it was given by one half of the client's held-out examples,
-            on the other half; NaN where it has too few.
+            on the other half; NaN where it has too few. Where that is a loss, all are advised the
+            global model instead; so where hardly anything can be gained it is a little too high.
         lambda_: the λ of interpolation, chosen in the same way; NaN if none was tried.
         cluster: the cluster of each client.
         discrepancy: to everybody, and to the client's cluster.
@@ -81,7 +82,9 @@ class Advice:
     @property
     def clear(self) -> npt.NDArray[np.bool_]:
         """Whether what is advised is ahead of the next best by more than a standard deviation."""
-        names, everybody = np.array(list(self.gain)), np.arange(len(self.client))
+        barred = self.settings.get("barred", ())
+        names = np.array([name for name in self.gain if name not in barred])
+        everybody = np.arange(len(self.client))
         gains, spread = (np.stack([of[n] for n in names]) for of in (self.gain, self.deviation))
         first = np.argmax(names[:, None] == self.advice, axis=0)
         others = gains.copy()

@@ -152,6 +152,7 @@ def advise(
         vacuous=promised.vacuous,
         settings={
             **promised.settings, "folds": folds, "seed": seed, "trust": decision.trust,
+            "barred": list(barred),
         },
     )  # fmt: skip
 

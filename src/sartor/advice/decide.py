@@ -64,11 +64,16 @@ def decide(
         barred: candidates that are not to be chosen.
     """
     allowed = tuple(name for name in losses.loss if name not in barred)
-    halves = _halves(losses, fewer, size, reference, allowed)
-    trust, paid = _trust(halves)
     gain, deviation, raw = _weighed(losses, fewer, size, reference, 1.0)
-    weighed, _, _ = _weighed(losses, fewer, size, reference, trust)
-    return Decision(gain, deviation, raw, weighed, trust, allowed, paid)
+    judged, halves = _halves(losses, fewer, size, reference, allowed)
+    level, pays = _level(judged)
+    if pays:
+        weighed, _, _ = _weighed(losses, fewer, size, reference, TRUSTS[level])
+        paid = halves[level]
+    else:
+        weighed = {name: np.full(len(size), -np.inf) for name in gain}
+        weighed[reference], paid = np.zeros(len(size)), 0.0 * halves[level]
+    return Decision(gain, deviation, raw, weighed, TRUSTS[level], allowed, paid)
 
 
 TRUSTS = (None, 0.0, 0.1, 0.3, 1.0)
@@ -82,42 +87,48 @@ def _halves(
     size: npt.NDArray[np.int64],
     reference: str,
     allowed: Sequence[str],
-) -> Floats:
+) -> tuple[Floats, Floats]:
     """Decide by a half of every client's examples, and look at the other half.
 
-    What was gained with every trust: [trusts, clients], NaN for clients without examples in both.
+    With every trust, [trusts, clients]: what was gained there, with and without what more examples
+    will bring by that half; NaN for clients without examples in both.
     """
     first = np.zeros(len(losses.owner), bool)
     begin = np.searchsorted(losses.owner, losses.owner)  # owners are in order
     first[(np.arange(len(first)) - begin) % 2 == 0] = True
-    gained = np.zeros((len(TRUSTS), 2, len(size)))
-    for half, mine in enumerate((first, ~first)):
-        one, other = losses.only(mine), losses.only(~mine)
-        some = None if fewer is None else fewer.only(mine)
-        means = {n: means_of(v, other.owner, len(size))[0] for n, v in other.loss.items()}
+    sides = [
+        (losses.only(mine), None if fewer is None else fewer.only(mine)) for mine in (first, ~first)
+    ]
+    gained = np.zeros((2, len(TRUSTS), 2, len(size)))
+    for half, (one, other) in enumerate((sides, sides[::-1])):
+        raw = _weighed(*other, size, reference, 0.0)[2]
+        more = {name: _more(*other, name, size)[0] for name in raw}
         for t, trust in enumerate(TRUSTS):
-            choice = best(_weighed(one, some, size, reference, trust)[0], allowed)
-            for name, mean in means.items():
-                less = means[reference] - mean
-                gained[t, half] = np.where(choice == name, less, gained[t, half])
-    return gained.mean(axis=1)
+            choice = best(_weighed(*one, size, reference, trust)[0], allowed)
+            for name, less in raw.items():
+                mine = choice == name
+                gained[0, t, half] = np.where(mine, less + more[name], gained[0, t, half])
+                gained[1, t, half] = np.where(mine, less, gained[1, t, half])
+    known = np.isfinite(means_of(first * 1.0, losses.owner, len(size))[0])
+    known &= np.bincount(losses.owner, minlength=len(size)) > 1  # some in both halves
+    judged, paid = np.where(known, gained.mean(axis=2), np.nan)
+    return judged, paid
 
 
-def _trust(halves: Floats) -> tuple[float | None, Floats]:
-    """As much as pays, and what it paid.
+def _level(judged: Floats) -> tuple[int, bool]:
+    """Which trust pays; and whether it does, or what all are compared with is the best for them.
 
     Losses have long tails, and what clients seem to differ by may be a few unlucky examples. More
     than what sizes say is followed only if it is better by more than two standard errors; and so
     it is with more than one answer for all.
     """
-    known = np.isfinite(halves).all(axis=0)
-    if known.sum() < 2:
-        return TRUSTS[0], halves[0]
-    gained = halves[:, known]
+    gained = judged[:, np.isfinite(judged).all(axis=0)]
+    if gained.shape[1] < 2:
+        return 0, True
     most = 1 + int(gained[1:].mean(axis=1).argmax())
     taken = most if _pays(gained[most] - gained[1]) else 1
-    taken = taken if _pays(gained[taken] - gained[0]) else 0
-    return TRUSTS[taken], halves[taken]
+    level = next((n for n in (taken, most) if _pays(gained[n] - gained[0])), 0)
+    return level, bool(gained[level].mean() >= 0)
 
 
 def _pays(more: Floats) -> bool:
@@ -146,10 +157,9 @@ def _weighed(
         mean, variance = means_of(less, losses.owner, len(size))
         found = shrink(mean, variance, size, trust or 0.0)
         gain[name], deviation[name], raw[name] = found.mean, found.deviation, mean
-        if fewer is not None and name in fewer.loss:
-            more, error = _learning(losses, fewer, name, size)
-            gain[name] = gain[name] + np.maximum(more, 0.0)
-            deviation[name] = np.hypot(deviation[name], error)
+        more, error = _more(losses, fewer, name, size)
+        gain[name] = gain[name] + more
+        deviation[name] = np.hypot(deviation[name], error)
         if trust is None:
             gain[name] = np.full(len(size), gain[name].mean())
     return gain, deviation, raw
@@ -159,24 +169,31 @@ OUTLIERS = 4.0
 """Standard deviations, by the median of absolute ones, beyond which a value is cut off."""
 
 
-def _learning(
-    losses: Losses, fewer: Losses, name: str, size: npt.NDArray[np.int64]
+def _more(
+    losses: Losses, fewer: Losses | None, name: str, size: npt.NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
-    """What the examples that were held out would have brought every client, and its deviation.
+    """What the examples that were held out will bring every client, and its deviation.
 
-    By the client's size alone. A model of two or three examples may lose anything, so what is far
-    from all others, for its size, does not count by how far it is.
+    By the client's size alone, and nothing where the candidate does not depend on them. A model of
+    two or three examples may lose anything, so what is far from all others does not count by how
+    far it is.
     """
+    nothing = np.zeros(len(size))
+    if fewer is None or name not in fewer.loss:
+        return nothing, nothing
     some, most, every = fewer.trained, losses.trained, size[losses.owner]
     tells = some < most
     if not tells.any():
-        return np.zeros(len(size)), np.zeros(len(size))
+        return nothing, nothing
+    owner = losses.owner[tells]
     rise = (1 / most - 1 / every)[tells] / (1 / some - 1 / most)[tells]
     values = rise * (fewer.loss[name] - losses.loss[name])[tells]
-    mean, variance = means_of(values, losses.owner[tells], len(size))
-    scaled = mean * size  # by the curve, b for all sizes but for a factor
-    middle = np.nanmedian(scaled)
-    wide = OUTLIERS * 1.4826 * np.nanmedian(np.abs(scaled - middle))
-    found = shrink(np.clip(scaled, middle - wide, middle + wide) / size, variance, size, 0.0)
+    mean, _ = means_of(values, owner, len(size))
+    root = np.sqrt(np.maximum(size, 1))  # means of many examples are the more certain
+    middle = np.nanmedian(mean * root)
+    wide = OUTLIERS * 1.4826 * np.nanmedian(np.abs(mean * root - middle)) or np.inf
+    cut = np.clip(mean * root, middle - wide, middle + wide) / root
+    inside = np.where((cut == mean)[owner], values, mean[owner])  # of the others none tell chance
+    found = shrink(cut, means_of(inside, owner, len(size))[1], size, 0.0)
     held = np.bincount(losses.owner, minlength=len(size)) > 0  # who has one example trained on it
-    return found.mean * held, found.deviation * held
+    return np.maximum(found.mean, 0.0) * held, found.deviation * held

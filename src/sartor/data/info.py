@@ -201,51 +201,57 @@ def _summaries(data: ClientData, clients: Integers) -> _Matrix:
     draw = np.arange(len(owner)) - (np.cumsum(taken) - taken)[owner]
     rows = data.rows[data.bounds[clients, 0][owner] + draw * m[owner] // taken[owner]]
     features = {name: column for name, column in data.columns.items() if name != "y"}
-    parts = [_label_shares(data.columns["y"][rows], owner, taken)]
+    labels = data.columns["y"][rows]
+    parts = [_labels(labels.reshape(len(labels), -1), owner, taken)]
     if features:
-        parts.append(_feature_means(features, rows, owner, taken))
+        parts.append(_features(features, rows, owner, taken))
     summaries = np.concatenate(parts, axis=1)
-    summaries -= np.average(summaries, axis=0, weights=taken)
-    varies = summaries.std(axis=0) > 1e-6 * (1e-30 + np.abs(summaries).max(initial=0.0))
-    summaries = summaries[:, varies] / np.sqrt(_variances(summaries[:, varies], taken))
-    summaries -= summaries.mean(axis=0)
-    return np.asarray(summaries / summaries.std(axis=0))
+    return np.asarray(summaries - summaries.mean(axis=0))
 
 
-def _variances(rest: _Matrix, taken: Integers) -> _Matrix:
-    """What clients scatter by, each with its number of rows m: that of clients, plus one over m.
-
-    A line through the squares, weighted by its own values; neither part of it is below 0.
-    """
-    squares, few = np.square(rest), 1 / taken[:, None]
-    found = np.broadcast_to(squares.mean(axis=0), squares.shape)
-    for _ in range(5):
-        weights = 1 / np.square(found)
-        total = weights.sum(axis=0)
-        means = [(weights * a).sum(axis=0) / total for a in (few, squares)]
-        away = few - means[0]
-        spread = (weights * np.square(away)).sum(axis=0)
-        slope = (weights * away * squares).sum(axis=0) / np.where(spread > 0, spread, 1)
-        slope = np.clip(slope, 0, means[1] / means[0])
-        found = means[1] + slope * away
-        found = np.maximum(found, 1e-3 * squares.mean(axis=0))
-    return np.asarray(found)
-
-
-def _label_shares(y: Column, owner: Integers, taken: Integers) -> _Matrix:
+def _labels(y: Column, owner: Integers, taken: Integers) -> _Matrix:
     """Shares of the 64 most frequent classes, or the mean of a regression target."""
-    y = y.reshape(len(y), -1)
     if y.dtype.kind == "f":
-        return _means(y.astype(np.float64), owner, taken)
+        values = y.astype(np.float64)
+        return _scaled(_means(values, owner, taken), _means(values**2, owner, taken), taken)
     values, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     rank = np.empty(len(values), dtype=np.int64)
     rank[np.argsort(-counts, kind="stable")] = np.arange(len(values))
     code = np.minimum(rank[codes.ravel()], 64)
     table = np.bincount(np.repeat(owner, y.shape[1]) * 65 + code, minlength=65 * len(taken))
-    return np.asarray(table.reshape(-1, 65)[:, :64] / (taken * y.shape[1])[:, None])
+    shares = table.reshape(-1, 65)[:, :64] / (taken * y.shape[1])[:, None]
+    # Together, as a rare class by itself is either not there or there far too often.
+    return _scaled(shares, shares, taken * y.shape[1], together=True)
 
 
-def _feature_means(
+def _scaled(means: _Matrix, squares: _Matrix, taken: Integers, together: bool = False) -> _Matrix:
+    """Means of clients less that of all, in units of what clients with as many rows scatter by.
+
+    That is how much clients differ, and what is left of the rows' own variance in a mean of them.
+
+    Args:
+        means: of every client's rows: [clients, columns].
+        squares: the means of their squares.
+        taken: rows of every client.
+        together: take one unit for all columns.
+    """
+    size, clients = taken[:, None].astype(np.float64), len(taken)
+    magnitude = np.sqrt(squares.max(axis=0))
+    varies = means.std(axis=0) > 1e-6 * (1e-30 + magnitude)
+    means, squares = means[:, varies], squares[:, varies]
+    rest = means - np.average(means, axis=0, weights=taken)
+    away = (size * np.square(rest)).sum(axis=0)
+    free = float((taken - 1).sum())
+    within = (size * (squares - np.square(means))).sum(axis=0) / max(free, 1.0)
+    within = np.maximum(within if free else away / max(clients - 1, 1), 0.0)
+    between = np.maximum(away - (clients - 1) * within, 0.0) / taken.sum()
+    variance = between + within / size
+    if together:
+        variance = variance.sum(axis=1, keepdims=True) / max(variance.shape[1], 1)
+    return np.asarray(rest / np.sqrt(np.maximum(variance, 1e-30)))
+
+
+def _features(
     features: dict[str, Column], rows: Integers, owner: Integers, taken: Integers
 ) -> _Matrix:
     """Means of the features scaled to unit variance, or of 32 fixed ±1 projections of them."""
@@ -258,12 +264,13 @@ def _feature_means(
     else:
         bits = mix("projection", np.arange(width)[:, None], np.arange(32))
         projection = np.where(bits & np.uint64(1), scale[:, None], -scale[:, None])
-    means = np.zeros((len(taken), projection.shape[1]))
+    means, squares = np.zeros((2, len(taken), projection.shape[1]))
     step = max(1, (1 << 22) // width)  # few enough rows that a memmap is never loaded whole
     for i in range(0, len(rows), step):
         projected = _flat(features, rows[i : i + step]) @ projection
         means += _means(projected, owner[i : i + step], taken)
-    return means
+        squares += _means(projected**2, owner[i : i + step], taken)
+    return _scaled(means, squares, taken)
 
 
 def _flat(features: dict[str, Column], rows: Integers) -> _Matrix:

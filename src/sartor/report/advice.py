@@ -46,7 +46,6 @@ def advice_sections(record: Record) -> list[Section]:
 
 def _headline(results: Row) -> Section:
     section = Section("Advice")
-    policies = results["policies"]
     told = ", ".join(
         f"{share(part)} to {LOOKS[name][2]}"
         for name, part in sorted(results["shares"].items(), key=lambda item: -item[1])
@@ -55,7 +54,7 @@ def _headline(results: Row) -> Section:
     section.lead([
         f"Of {amount(results['clients'])} clients, {told}. For {share(results['clear'])} that is "
         "ahead of the next best answer by more than a standard deviation.",
-        _overall(policies),
+        _overall(results),
         _promise(results),
     ])  # fmt: skip
     section.warned(results)
@@ -63,14 +62,15 @@ def _headline(results: Row) -> Section:
     return section
 
 
-def _overall(policies: Row) -> str:
+def _overall(results: Row) -> str:
+    policies, barred = results["policies"], ("as advised", *results["settings"]["barred"])
     advised = policies["as advised"]
     constant = {"global": 0.0} | {
-        name: found["gain"] for name, found in policies.items() if name != "as advised"
+        name: found["gain"] for name, found in policies.items() if name not in barred
     }
     best = max(constant, key=lambda name: constant[name])
-    if advised["gain"] <= 1e-9:
-        return "Nothing is expected to be better than the global model for anybody."
+    if results["shares"]["global"] == 1:
+        return "Nothing has shown to be better than the global model, for all or for some."
     said = ""
     if advised["held_out"] is not None:
         said = (
@@ -78,8 +78,9 @@ def _overall(policies: Row) -> str:
             f"{number(advised['held_out'], '+')} on the other half)"
         )
     return (
-        f"As advised, a client is expected to lose {number(advised['gain'])} less per example than "
-        f"with the global model, in the mean over clients{said}; the best single answer for all, "
+        f"As advised, a client is expected to lose {number(abs(advised['gain']))} "
+        f"{'less' if advised['gain'] >= 0 else 'more'} per example than with the global model, in "
+        f"the mean over clients{said}; the best single answer for all, "
         f"to {_title(best)}, {number(constant[best], '+')}."
     )
 
