@@ -55,6 +55,8 @@ def decide(
     Candidates were fitted on a part of a client's examples, and would be better on all. Losses
     fall with the number n of examples about as a + b/n, so what another fold less has cost tells
     what all of them will bring; a client of whom no fold could be left out has it from others.
+    Where what is chosen by one half of the examples does not pay on the other, all have the
+    reference.
 
     Args:
         losses: of every candidate, on held-out examples.
@@ -67,13 +69,12 @@ def decide(
     gain, deviation, raw = _weighed(losses, fewer, size, reference, 1.0)
     judged, halves = _halves(losses, fewer, size, reference, allowed)
     level, pays = _level(judged)
-    if pays:
-        weighed, _, _ = _weighed(losses, fewer, size, reference, TRUSTS[level])
-        paid = halves[level]
-    else:
-        weighed = {name: np.full(len(size), -np.inf) for name in gain}
-        weighed[reference], paid = np.zeros(len(size)), 0.0 * halves[level]
-    return Decision(gain, deviation, raw, weighed, TRUSTS[level], allowed, paid)
+    if not pays:
+        nobody = {name: np.full(len(size), -np.inf) for name in gain}
+        all_the_same = {**nobody, reference: np.zeros(len(size))}
+        return Decision(gain, deviation, raw, all_the_same, None, allowed, 0.0 * halves[level])
+    weighed, _, _ = _weighed(losses, fewer, size, reference, TRUSTS[level])
+    return Decision(gain, deviation, raw, weighed, TRUSTS[level], allowed, halves[level])
 
 
 TRUSTS = (None, 0.0, 0.1, 0.3, 1.0)
@@ -109,8 +110,7 @@ def _halves(
                 mine = choice == name
                 gained[0, t, half] = np.where(mine, less + more[name], gained[0, t, half])
                 gained[1, t, half] = np.where(mine, less, gained[1, t, half])
-    known = np.isfinite(means_of(first * 1.0, losses.owner, len(size))[0])
-    known &= np.bincount(losses.owner, minlength=len(size)) > 1  # some in both halves
+    known = np.bincount(losses.owner, minlength=len(size)) > 1  # some in both halves
     judged, paid = np.where(known, gained.mean(axis=2), np.nan)
     return judged, paid
 
