@@ -213,6 +213,7 @@ def _labels(y: Column, owner: Integers, taken: Integers) -> _Matrix:
     """Shares of the 64 most frequent classes, or the mean of a regression target."""
     if y.dtype.kind == "f":
         values = y.astype(np.float64)
+        values -= values[:1]  # what is the same everywhere would take the digits of what is not
         return _scaled(_means(values, owner, taken), _means(values**2, owner, taken), taken)
     values, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     rank = np.empty(len(values), dtype=np.int64)
@@ -255,8 +256,9 @@ def _features(
     features: dict[str, Column], rows: Integers, owner: Integers, taken: Integers
 ) -> _Matrix:
     """Means of the features scaled to unit variance, or of 32 fixed ±1 projections of them."""
+    origin = _flat(features, rows[:1])
     sample = rows[:: max(1, len(rows) // 1000)]
-    spread = _flat(features, sample).std(axis=0)
+    spread = (_flat(features, sample) - origin).std(axis=0)
     width = len(spread)
     scale = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1), 0)
     if width <= 32:
@@ -267,7 +269,7 @@ def _features(
     means, squares = np.zeros((2, len(taken), projection.shape[1]))
     step = max(1, (1 << 22) // width)  # few enough rows that a memmap is never loaded whole
     for i in range(0, len(rows), step):
-        projected = _flat(features, rows[i : i + step]) @ projection
+        projected = (_flat(features, rows[i : i + step]) - origin) @ projection
         means += _means(projected, owner[i : i + step], taken)
         squares += _means(projected**2, owner[i : i + step], taken)
     return _scaled(means, squares, taken)
