@@ -4,11 +4,12 @@ Central algorithms train on everybody's data, personal ones fit the result to ea
 evaluation says who gains and who is hurt.
 """
 
-from sartor import data, evaluation, models, theory
+from sartor import central, data, engine, evaluation, models, personal, theory
 from sartor.advice import Advice, advise
 from sartor.central import (
     Agnostic,
     BregmanClusters,
+    Central,
     CentralModel,
     FedAvg,
     HypCluster,
@@ -19,7 +20,7 @@ from sartor.engine import Engine, Optimizer, side_by_side
 from sartor.errors import SartorError
 from sartor.evaluation import Scores, compare
 from sartor.models import Model
-from sartor.personal import Dapper, Finetune, Local, Mapper, PersonalModels, load
+from sartor.personal import Dapper, Finetune, Local, Mapper, Personal, PersonalModels, load
 from sartor.runs import run
 from sartor.version import __version__
 
@@ -27,6 +28,7 @@ __all__ = [
     "Advice",
     "Agnostic",
     "BregmanClusters",
+    "Central",
     "CentralModel",
     "ClientData",
     "Dapper",
@@ -39,16 +41,20 @@ __all__ = [
     "Mapper",
     "Model",
     "Optimizer",
+    "Personal",
     "PersonalModels",
     "SartorError",
     "Scores",
     "__version__",
     "advise",
+    "central",
     "compare",
     "data",
+    "engine",
     "evaluation",
     "load",
     "models",
+    "personal",
     "run",
     "side_by_side",
     "theory",

@@ -21,12 +21,12 @@ from sartor.advice.decide import Decision, best, decide
 from sartor.advice.holdout import Losses, fold_count, held_out, merged
 from sartor.advice.promises import Promises, largest, promises
 from sartor.central import Central, FedAvg, HypCluster
-from sartor.central.base import loss_of_a_guess
+from sartor.central.fitting import loss_of_a_guess
 from sartor.data import ClientData
-from sartor.engine import Engine, check
+from sartor.engine import Engine
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
-from sartor.models import Model
+from sartor.models import Model, check
 from sartor.personal import Dapper, Local, Personal
 from sartor.progress import Bar
 from sartor.theory.ascent import bounded_loss
@@ -253,6 +253,6 @@ def _check(
             "give it as cluster, and FedAvg or Agnostic as central"
         )
     for algorithm in (central, cluster):
-        algorithm.check(data)
+        algorithm.check(model, data)
     if interpolation is not None:
-        interpolation.check_work(model, data)
+        interpolation.check(model, data)

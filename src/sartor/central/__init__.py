@@ -2,15 +2,16 @@
 
 from sartor.central.agnostic import Agnostic
 from sartor.central.base import Central
+from sartor.central.clusterings import Clusterings
 from sartor.central.clusters import BregmanClusters, KMeansClusters
 from sartor.central.fedavg import FedAvg
+from sartor.central.fitting import Fit
 from sartor.central.hypcluster import HypCluster
 from sartor.central.model import CentralModel
+from sartor.central.starts import KMeansPlusPlus, Lent, Random, Warm
 
-ALGORITHMS: dict[str, type[Central]] = {
-    kind.__name__: kind for kind in (FedAvg, Agnostic, HypCluster, KMeansClusters, BregmanClusters)
-}
-"""The central algorithms by the name that configurations use."""
+ALGORITHMS = Central.known
+"""The central algorithms by the name that configurations use; your own once it is defined."""
 
 __all__ = [
     "ALGORITHMS",
@@ -18,7 +19,13 @@ __all__ = [
     "BregmanClusters",
     "Central",
     "CentralModel",
+    "Clusterings",
     "FedAvg",
+    "Fit",
     "HypCluster",
     "KMeansClusters",
+    "KMeansPlusPlus",
+    "Lent",
+    "Random",
+    "Warm",
 ]

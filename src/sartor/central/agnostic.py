@@ -16,10 +16,11 @@ import numpy.typing as npt
 import optax
 
 from sartor.central.fedavg import TINY, FedAvg
+from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
-from sartor.engine import Cohort, Trained
+from sartor.engine import Cohort, Passed
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, Params
 
@@ -83,12 +84,7 @@ class Agnostic(FedAvg):
                 f"Agnostic: domain_step must be a number of at least 0 (got {self.domain_step!r})"
             )
 
-    @property
-    def scores(self) -> bool:
-        """The gradient in λ is the loss of the model that was sent."""
-        return True
-
-    def check(self, data: ClientData) -> None:
+    def _check(self, data: ClientData) -> None:
         """Every client needs a domain, and every domain a seen client."""
         if self.domains != "clients" and self.domains not in data.metadata:
             raise DataError(
@@ -104,6 +100,11 @@ class Agnostic(FedAvg):
                 "learnt about it; move some of its clients to the seen ones, or leave them out"
             )
 
+    @property
+    def server_rule(self) -> Agnostic:
+        """Domains are weighed for any hypothesis."""
+        return self
+
     def _codes(self, data: ClientData) -> tuple[list[str], npt.NDArray[np.int64]]:
         """The domains' names, and the domain of every client."""
         if self.domains == "clients":
@@ -115,10 +116,11 @@ class Agnostic(FedAvg):
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """Every client's domain."""
-        return {**super().attributes(data), "domain": self._codes(data)[1].astype(np.int32)}
+        return {"domain": self._codes(data)[1].astype(np.int32)}
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """A random model, and λ where it begins."""
+        self._check(data)
         first = super().init(model, data, key)
         names, codes = self._codes(data)
         sizes = data.sizes("train")[data.seen] if self.weights == "size" else None
@@ -135,10 +137,13 @@ class Agnostic(FedAvg):
     def clients(self, state: Any, cohort: Cohort) -> tuple[Upload, dict[str, jax.Array]]:
         """Every client trains, weighed by its domain, and tells the loss of the model it got."""
         losses = cohort.score(state.hypotheses)[:, 0]
-        trained = cohort.train(state.hypotheses, self.client_sgd, self.weigh(state, cohort))
-        metrics = {"loss": trained.loss, "finite": trained.finite & jnp.isfinite(losses)}
-        upload = self.upload(state, cohort, trained, losses)
-        return upload, {**metrics, **self.notes(state)}
+        trained = self.train(state, cohort)
+        metrics = {
+            "loss": trained.record["loss"],
+            "finite": jnp.isfinite(losses),
+            **self.notes(state),
+        }
+        return self.upload(state, cohort, trained, losses), metrics
 
     def notes(self, state: Any) -> dict[str, jax.Array]:
         """λ."""
@@ -151,16 +156,16 @@ class Agnostic(FedAvg):
             latest = self._by_domain(state, cohort, super().weigh(state, cohort))
             counts = jnp.concatenate([counts, latest[None] / latest.sum()])
         scale = state.domain_weights / jnp.maximum(counts.mean(axis=0), TINY)
-        return super().weigh(state, cohort) * scale[cohort.clients["domain"]]
+        return super().weigh(state, cohort) * scale[cohort.attributes["domain"]]
 
     def _by_domain(self, state: Any, cohort: Cohort, values: jax.Array) -> jax.Array:
         """Sums over the clients of every domain."""
         domains = jnp.arange(len(state.domain_weights))
-        member = cohort.clients["domain"] == domains[:, None]  # [domains, clients]
+        member = cohort.attributes["domain"] == domains[:, None]  # [domains, clients]
         return jnp.where(member, values, 0).sum(axis=1)
 
     def upload(
-        self, state: Any, cohort: Cohort, trained: Trained, losses: jax.Array | None = None
+        self, state: Any, cohort: Cohort, trained: Passed, losses: jax.Array | None = None
     ) -> Upload:
         """Sums over all clients, and over those of every domain.
 
@@ -169,27 +174,28 @@ class Agnostic(FedAvg):
         the domain that counts most would move the model as far as any other.
         """
         own = super().weigh(state, cohort)
-        losses = trained.loss if losses is None else losses
+        losses = trained.record["loss"] if losses is None else losses
         return Upload(
-            trained.change,
+            trained.total,
             own.sum()[None],
             self._by_domain(state, cohort, own * losses),
             self._by_domain(state, cohort, own),
         )
 
-    def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
+    def finish(self, trained: CentralModel, state: Any, fit: Fit) -> CentralModel:
         """Add the last weights to those at the beginning of every round."""
         weights = trained.history["domain_weights"]
         last = np.asarray(state.domain_weights)[None]
         history = {**trained.history, "domain_weights": np.concatenate([weights, last])}
         return dataclasses.replace(trained, history=history)
 
-    def resume(self, state: Any, start: CentralModel) -> Any:
-        """With the domains' weights, too, if that model has any."""
-        weights = start.history.get("domain_weights", np.zeros((0, 0)))
-        if weights.shape[1:] == state.domain_weights.shape and len(weights):
+    def begin(self, state: Any, fit: Fit) -> Any:
+        """From a central model with the weights of its domains, if it has any."""
+        state = super().begin(state, fit)
+        weights = fit.start.history.get("domain_weights") if fit.start else None
+        if weights is not None and len(weights) and weights.shape[1:] == state.domain_weights.shape:
             state = state._replace(domain_weights=jnp.asarray(weights[-1]))
-        return state._replace(hypotheses=start.hypotheses)
+        return state
 
     def server(self, state: Any, upload: Any) -> Any:
         """Descend in h, ascend in λ. A domain that is absent counts with what it last told."""

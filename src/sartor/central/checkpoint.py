@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from sartor.engine import ClientStates
 from sartor.errors import CheckpointError, FileError
 from sartor.files import load_arrays, load_tree, read_metadata, save_tree
 from sartor.trees import Tree
@@ -29,18 +30,24 @@ class Checkpoint:
     path: Path
     identity: dict[str, Any]
 
-    def save(self, round_: int, state: Tree, history: History) -> None:
-        """Write the state after ``round_`` rounds, with what was measured in each."""
+    def save(
+        self, round_: int, state: Tree, history: History, kept: ClientStates | None = None
+    ) -> None:
+        """Write the state after ``round_`` rounds, what was measured, and what clients keep."""
         metadata = {"round": str(round_), "identity": json.dumps(self.identity)}
-        save_tree(self.path, {"state": state, "history": history}, metadata)
+        tree = {"state": state, "history": history}
+        if kept is not None:
+            tree["kept"] = kept.arrays()
+        save_tree(self.path, tree, metadata)
 
-    def load(self, like: Tree) -> tuple[int, Tree, History] | None:
-        """The round, state and history to go on from; ``None`` where there is none yet."""
+    def load(self, like: Tree) -> tuple[int, Tree, History, History] | None:
+        """The round, state, history and client states to go on from; ``None`` without a file."""
         if not self.path.exists():
             return None
         round_ = self.check()
-        history = load_arrays(self.path, "history/")
-        return round_, load_tree(self.path, {"state": like, "history": history})["state"], history
+        history, kept = (load_arrays(self.path, f"{part}/") for part in ("history", "kept"))
+        tree = {"state": like, "history": history, "kept": kept}
+        return round_, load_tree(self.path, tree)["state"], history, kept
 
     def check(self) -> int:
         """Refuse the checkpoint of another run; how many rounds are behind this one."""

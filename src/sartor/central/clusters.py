@@ -19,13 +19,12 @@ import numpy.typing as npt
 
 from sartor.central.bregman import Points, hard_clustering
 from sartor.central.fedavg import FedAvg, State
+from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_numbers
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Cohort
-from sartor.engine.rounds import in_order
-from sartor.engine.scoring import positions
+from sartor.engine import Cohort, in_order, positions
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model
 from sartor.randomness import mix
@@ -77,7 +76,7 @@ _RULES: weakref.WeakKeyDictionary[ClientData, dict[Any, Nearest]] = weakref.Weak
 
 
 @dataclasses.dataclass(frozen=True)
-class Clusters(FedAvg):
+class Clusters(FedAvg, listed=False):
     """FedAvg for every cluster of a clustering that is found before training.
 
     The attributes are FedAvg's, and:
@@ -98,16 +97,6 @@ class Clusters(FedAvg):
         super().__post_init__()
         check_numbers(self, at_least_one=("q", "restarts"))
 
-    def check(self, data: ClientData) -> None:
-        """There must be a client for every cluster."""
-        seen = int(data.seen.sum())
-        if self.q > seen:
-            raise ConfigError(
-                f"{type(self).__name__}: q is {self.q}, but there are only {seen} seen clients; "
-                "choose a smaller q"
-            )
-        self.space(data)
-
     def rule(self, data: ClientData) -> Nearest:
         """Cluster the seen clients; the draws depend on who they are, not on a seed."""
         rules = _RULES.setdefault(data, {})
@@ -121,24 +110,20 @@ class Clusters(FedAvg):
         word = int(np.bitwise_xor.reduce(mix("clusters", seen.hashes)))
         return Nearest(space, hard_clustering(space.points(seen), self.q, self.restarts, word))
 
-    def cost(
-        self, model: Model, data: ClientData, seed: int, start: CentralModel | None = None
-    ) -> Cost:
-        """The rounds, and what the seen clients tell about themselves before."""
-        cost = super().cost(model, data, seed, start)
-        one = self.rule(data).centres
-        numbers = one.vectors.shape[1] + one.simplex.shape[1]
-        cost.up[data.seen] += 8 * numbers
-        cost.left["descriptions"] = numbers * int(data.seen.sum())
-        return cost
-
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """Every client's cluster."""
         cluster = self.rule(data).assign(data).astype(np.int32)
-        return {**super().attributes(data), "cluster": cluster}
+        return {"cluster": cluster}
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """The same random model for every cluster."""
+        seen = int(data.seen.sum())
+        if self.q > seen:
+            raise ConfigError(
+                f"{type(self).__name__}: q is {self.q}, but there are only {seen} seen clients; "
+                "choose a smaller q"
+            )
+        self.space(data)  # refuses data without what it needs
         one = model.init(key)
         return self.state_of(
             jax.tree.map(lambda a: jnp.broadcast_to(a, (self.q, *jnp.shape(a))), one)
@@ -146,15 +131,20 @@ class Clusters(FedAvg):
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """Every client trains its cluster's model."""
-        f = cohort.clients["cluster"]
-        trained = cohort.train(state.hypotheses, self.client_sgd, self.weigh(state, cohort), f)
+        f = cohort.attributes["cluster"]
+        trained = self.train(state, cohort, f)
         share = (f[:, None] == jnp.arange(self.q)).mean(axis=0)
-        metrics = {"loss": trained.loss, "finite": trained.finite, "share": share}
-        return self.upload(state, cohort, trained), metrics
+        return self.upload(state, cohort, trained), {"loss": trained.record["loss"], "share": share}
 
-    def finish(self, trained: CentralModel, data: ClientData, state: Any) -> CentralModel:
-        """Remember how clients are assigned."""
-        return dataclasses.replace(trained, blocks=(self.q,), rule=self.rule(data))
+    def finish(self, trained: CentralModel, state: Any, fit: Fit) -> CentralModel:
+        """Remember how clients are assigned, and what they told about themselves for it."""
+        data, rule = fit.data, self.rule(fit.data)
+        numbers = rule.centres.vectors.shape[1] + rule.centres.simplex.shape[1]
+        told = Cost.nothing(data.ids)
+        told.up[data.seen] += 8 * numbers
+        told.left["descriptions"] = numbers * int(data.seen.sum())
+        cost = trained.cost + told if trained.cost else None
+        return dataclasses.replace(trained, clusterings=(self.q,), rule=rule, cost=cost)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,14 +12,13 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 import optax
 
 from sartor.central.base import Central
-from sartor.central.settings import check_choices, without
+from sartor.central.model import CentralModel
+from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
-from sartor.engine import Cohort, Optimizer, Trained
-from sartor.engine.optimizers import UNIT_SGD, Chosen, build, rates
+from sartor.engine import Chosen, Cohort, Optimizer, Passed, build, traced
 from sartor.errors import ConfigError
 from sartor.models import Model, Params
 
@@ -63,7 +62,7 @@ class FedAvg(Central):
 
     epochs: int = 1
     batch: int = 20
-    learning_rate: float = 0.05
+    learning_rate: float = traced(0.05)
     weights: Literal["size", "uniform"] = "size"
     server_learning_rate: float = 1.0
     server_momentum: float = 0.9
@@ -72,6 +71,7 @@ class FedAvg(Central):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_numbers(self, at_least_one=("epochs", "batch"))
         check_choices(self, weights=("size", "uniform"))
         if not 0 <= self.server_momentum < 1:
             raise ConfigError(
@@ -85,23 +85,8 @@ class FedAvg(Central):
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """Every client trains from the global model; the changes are summed by weight."""
-        trained = cohort.train(state.hypotheses, self.client_sgd, self.weigh(state, cohort))
-        metrics = {"loss": trained.loss, "finite": trained.finite}
-        return self.upload(state, cohort, trained), metrics
-
-    def notes(self, state: Any) -> dict[str, jax.Array]:
-        """What the history of a run keeps of the state before every round."""
-        return {}
-
-    def weigh(self, state: Any, cohort: Cohort) -> jax.Array:
-        """How much each client of a cohort counts."""
-        return cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
-
-    def upload(
-        self, state: Any, cohort: Cohort, trained: Trained, losses: jax.Array | None = None
-    ) -> Any:
-        """What the cohort sends of what it has trained."""
-        return Upload(trained.change, trained.weight)
+        trained = self.train(state, cohort)
+        return self.upload(state, cohort, trained), {"loss": trained.record["loss"]}
 
     def server(self, state: Any, upload: Any) -> Any:
         """A step of the server's optimizer, with minus the average change as the gradient.
@@ -122,27 +107,62 @@ class FedAvg(Central):
         )
         return state._replace(hypotheses=hypotheses, memory=memory)
 
-    def state_of(self, hypotheses: Params) -> State:
+    # What the clusterings and Agnostic share with FedAvg, and Mapper's rounds go on with.
+
+    def state_of(self, hypotheses: Params) -> Any:
         """The state before the first round from these hypotheses."""
         return State(hypotheses, jax.vmap(self.server_sgd.init)(hypotheses))
 
-    def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
-        """The step size of every client's SGD."""
-        return rates(self.client_optimizer, self.learning_rate, len(data))
+    def train(self, state: Any, cohort: Cohort, hypothesis: jax.Array | None = None) -> Passed:
+        """Every client trains its hypothesis on its own data."""
+        return cohort.train(
+            state.hypotheses, build(self.client_optimizer, self.learning_rate),
+            epochs=self.epochs, batch=self.batch,
+            weights=self.weigh(state, cohort), hypothesis=hypothesis,
+        )  # fmt: skip
 
-    def bare(self) -> Any:
-        """Step sizes come with the clients."""
-        return without(super().bare(), learning_rate=1.0)
+    def notes(self, state: Any) -> dict[str, jax.Array]:
+        """What the history of a run keeps of the state before every round."""
+        return {}
+
+    def weigh(self, state: Any, cohort: Cohort) -> jax.Array:
+        """How much each client of a cohort counts."""
+        return cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
+
+    def upload(
+        self, state: Any, cohort: Cohort, trained: Passed, losses: jax.Array | None = None
+    ) -> Any:
+        """What the cohort sends of what it has trained."""
+        return Upload(trained.total, trained.weight)
 
     @property
-    def client_sgd(self) -> optax.GradientTransformation:
-        """The clients' optimizer; of SGD the step size is an attribute of the client."""
-        return build(self.client_optimizer, UNIT_SGD)
+    def server_rule(self) -> FedAvg:
+        """How clients are weighed and what the server does, for each hypothesis by itself."""
+        return FedAvg(**{f.name: getattr(self, f.name) for f in dataclasses.fields(FedAvg)})
 
     @property
     def server_sgd(self) -> optax.GradientTransformation:
         """The server's optimizer."""
+        if self.server_optimizer is not None:
+            return build(self.server_optimizer, None)
         options = [("learning_rate", self.server_learning_rate)]
         if self.server_momentum:
             options.append(("momentum", self.server_momentum))
-        return build(self.server_optimizer, Optimizer("sgd", tuple(options)))
+        return Optimizer("sgd", tuple(options)).build()
+
+
+def server_rule_of(central: CentralModel) -> FedAvg:
+    """The server of the algorithm that trained a central model; FedAvg's if it has none like it."""
+    table = dict(central.algorithm)
+    while "rule" in table:  # rounds that went on with another one's server
+        table = dict(table["rule"])
+    kind = Central.known.get(table["name"], FedAvg)
+    if not issubclass(kind, FedAvg):
+        return FedAvg()
+    settings = {f.name: table[f.name] for f in dataclasses.fields(kind) if f.name in table}
+    if any(isinstance(settings.get(key), str) for key in ("client_optimizer", "server_optimizer")):
+        raise ConfigError(
+            "Mapper goes on with the central model's server, whose optimizer was an optax "
+            "transformation of your own; name it instead: sartor.Optimizer('adam', ...)"
+        )
+    return kind(**settings).server_rule

@@ -19,12 +19,18 @@ from sartor.central.checkpoint import History
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.names import check_names
-from sartor.engine import Engine, check
-from sartor.engine.scoring import Scored, losses_by_client, positions, score_shared
+from sartor.engine import (
+    ClientStates,
+    Engine,
+    Scored,
+    losses_by_client,
+    positions,
+    score_shared,
+)
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
 from sartor.files import read_json, replacing, save_tree, write_json
-from sartor.models import Model, Params
+from sartor.models import Model, Params, check
 
 FORMAT = "sartor-models"
 VERSION = 1
@@ -60,11 +66,11 @@ class CentralModel:
             loss, and clusterings and Agnostic add to it.
         label_names: the word of each class, if labels were words.
         feature_names: the columns that features were, if they have names.
-        blocks: how the hypotheses are divided into clusterings; one that has them all, unless
-            several were trained together.
+        clusterings: how many hypotheses each clustering has, where several were trained together.
         rule: how clients are assigned, if not by their loss.
         engine: how it was run, and is run when evaluated.
         cost: what training asked of every client; not known of a model from a file.
+        kept: what clients have kept from their rounds, by client; not in files.
     """
 
     model: Model
@@ -72,11 +78,12 @@ class CentralModel:
     algorithm: dict[str, Any]
     history: History
     label_names: tuple[str, ...] | None = None
-    blocks: tuple[int, ...] = ()
+    clusterings: tuple[int, ...] = ()
     rule: Rule | None = None
     engine: Engine = dataclasses.field(default_factory=Engine)
     cost: Cost | None = None
     feature_names: tuple[str, ...] | None = None
+    kept: ClientStates | None = None
 
     @property
     def loss(self) -> npt.NDArray[np.float32]:
@@ -135,10 +142,10 @@ class CentralModel:
             return self.rule.assign(data)[:, None]
         everyone = np.arange(len(data))
         losses = losses_by_client(self.model, data, everyone, self.hypotheses, self.engine)
-        blocks = self.blocks or (self.q,)
-        firsts = np.cumsum(blocks) - blocks
+        sizes = self.clusterings or (self.q,)
+        firsts = np.cumsum(sizes) - sizes
         return np.stack(
-            [a + losses[:, a : a + n].argmin(axis=1) for a, n in zip(firsts, blocks, strict=True)],
+            [a + losses[:, a : a + n].argmin(axis=1) for a, n in zip(firsts, sizes, strict=True)],
             axis=1,
         )
 
@@ -203,7 +210,7 @@ class CentralModel:
             "model": self.model.spec,
             "central": self.algorithm,
             "q": self.q,
-            "blocks": self.blocks,
+            "blocks": self.clusterings,
             "rule": None if self.rule is None else self.rule.to_dict(),
             "label_names": self.label_names,
             "feature_names": self.feature_names,

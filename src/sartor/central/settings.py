@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 from numbers import Integral, Real
@@ -16,14 +15,6 @@ from sartor.engine import Optimizer
 from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.trees import flatten, traced_hash
-
-
-def without(algorithm: Any, **numbers: Any) -> Any:
-    """A copy with other numbers, unchecked: what compiled programs are found again by."""
-    same = copy.copy(algorithm)
-    for name, value in numbers.items():
-        object.__setattr__(same, name, value)
-    return same
 
 
 def describe(algorithm: Any) -> dict[str, Any]:
@@ -48,17 +39,41 @@ def describe(algorithm: Any) -> dict[str, Any]:
     return {"name": type(algorithm).__name__, **fields}
 
 
-def check_numbers(algorithm: Any, *, at_least_one: tuple[str, ...]) -> None:
+def models_in(settings: Any) -> dict[str, Model]:
+    """The hypothesis classes among the settings of an algorithm, by the names of their fields."""
+    found: dict[str, Model] = {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, Model):
+            found[field.name] = value
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            found |= models_in(value)
+    return found
+
+
+def check_subclass(algorithm: Any) -> None:
+    """Tell the author of a new algorithm what is missing."""
+    kind = type(algorithm)
+    if "__dataclass_params__" not in vars(kind) or not kind.__dataclass_params__.frozen:
+        raise ConfigError(
+            f"{kind.__name__} must be a frozen dataclass: write "
+            "@dataclasses.dataclass(frozen=True) above its class"
+        )
+
+
+def check_numbers(
+    algorithm: Any, *, at_least_one: tuple[str, ...], at_least_zero: tuple[str, ...] = ()
+) -> None:
     """Refuse hyper-parameters that cannot be meant; tables become optimizers."""
 
     def refuse(name: str, wanted: str) -> None:
         value = getattr(algorithm, name)
         raise ConfigError(f"{type(algorithm).__name__}: {name} must be {wanted} (got {value!r})")
 
-    for name in at_least_one:
-        value = getattr(algorithm, name)
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            refuse(name, "a whole number of at least 1")
+    for name in (*at_least_one, *at_least_zero):
+        value, least = getattr(algorithm, name), int(name in at_least_one)
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+            refuse(name, f"a whole number of at least {least}")
         object.__setattr__(algorithm, name, int(value))
     for field in dataclasses.fields(algorithm):
         value = getattr(algorithm, field.name)

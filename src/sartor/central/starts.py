@@ -1,87 +1,228 @@
-"""Where a clustering begins: hypotheses that are the models of single clients."""
+"""Where the hypotheses of a clustering begin: the values of HypCluster's ``start``."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from sartor.central.bregman import spread_out
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Engine
-from sartor.engine.blocks import Recipe, everybody, train_each
-from sartor.engine.objectives import Own
-from sartor.engine.optimizers import rates
-from sartor.engine.schedule import steps_of
-from sartor.engine.scoring import losses_by_client
-from sartor.models import Model, Params, parameter_bytes
-from sartor.randomness import mix
+from sartor.engine import Ints, Own, Recipe, everybody, losses_by_client, steps_of, train_each
+from sartor.errors import ConfigError
+from sartor.models import Params, parameter_bytes
+from sartor.randomness import mix, shuffles
 from sartor.trees import flatten, unflatten
 
+if TYPE_CHECKING:
+    from sartor.central.fitting import Fit
+    from sartor.central.hypcluster import HypCluster
+
 CANDIDATES = 8
-"""For each centre that ``kmeans++`` draws, how many clients it has to choose from."""
+"""For each centre that ``KMeansPlusPlus`` draws, how many clients it has to choose from."""
 
 
-def lent_models(
-    algorithm: Any, model: Model, data: ClientData, first: Params, seed: int, engine: Engine
-) -> Params:
-    """A hypothesis for every cluster of every clustering: the model of a client that lends it.
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """A start. Its numbers are checked here; and it does nothing special, by default."""
 
-    ``"clients"`` draws them at random, different ones within each clustering. ``"kmeans++"`` draws
-    one after another, in proportion to what the ones before cost a client: its excess loss,
-    min_i L_k(h_i) − L_k(own model), which is the KL divergence for densities. So a client that is a
-    centre already is never drawn again.
+    old_name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value, least = getattr(self, field.name), 0 if field.name == "draw" else 1
+            if type(value) is not int or value < least:
+                raise ConfigError(
+                    f"{type(self).__name__}: {field.name} must be a whole number of at least "
+                    f"{least} (got {value!r})"
+                )
+
+    def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit) -> Params:
+        """Where the hypotheses begin, from ones that were drawn at random: [q, ...]."""
+        return drawn
+
+    def rounds_of(self, q: int) -> int:
+        """How many of the rounds belong to the start."""
+        return 0
+
+    def assign(self, f: jax.Array, round_: jax.Array, q: int) -> jax.Array:
+        """The hypothesis that each client trains, from the best one f(k)."""
+        return f
+
+    def cost(self, algorithm: HypCluster, fit: Fit) -> Cost:
+        """What the start asks of clients before the first round."""
+        return Cost.nothing(fit.data.ids)
+
+
+@dataclasses.dataclass(frozen=True)
+class Random(Start):
+    """Random models. All clients often end in one cluster with them.
+
+    Attributes:
+        draw: another number makes another start.
     """
-    lenders = _lenders(algorithm, data, seed)
-    own = _own_models(algorithm, model, data, lenders, first, seed, engine)
-    if algorithm.start == "clients":
-        drawn = np.concatenate(_drawn(algorithm, data, seed))
-        return jax.tree.map(lambda a: a[np.searchsorted(lenders, drawn)], own)
-    losses = losses_by_client(model, data, lenders, own, engine)
-    excess = np.maximum(losses - np.diag(losses)[:, None], 0)  # [client, whose model]
-    weights = data.sizes("train")[lenders] if algorithm.weights == "size" else 1.0
 
-    def cost(chosen: list[int]) -> npt.NDArray[np.float64]:
-        return weights * (excess[:, chosen].min(axis=1) if chosen else np.ones(len(lenders)))
+    draw: int = 0
 
-    centres = [
-        centre
-        for block, q in enumerate(algorithm.blocks)
-        for centre in spread_out(cost, q, mix(seed, "kmeans++", block))
-    ]
-    return jax.tree.map(lambda a: a[np.array(centres)], own)
+    old_name: ClassVar[str] = "random"
 
 
-def lending_cost(algorithm: Any, model: Model, data: ClientData, seed: int) -> Cost:
-    """What the lenders did."""
-    lenders, one = _lenders(algorithm, data, seed), parameter_bytes(model)
-    others = len(lenders) if algorithm.start == "kmeans++" else 0  # all score the models of all
-    size, cost = data.sizes("train")[lenders], Cost.nothing(data.ids)
-    cost.down[lenders] = (1 + others) * one
-    cost.up[lenders] = one
-    cost.examples[lenders] = (algorithm.start_epochs + others) * size
-    cost.steps[lenders] = steps_of(size, algorithm.batch, algorithm.start_epochs)
-    return cost
+@dataclasses.dataclass(frozen=True)
+class Warm(Start):
+    """FedAvg models, each trained apart for some of the rounds, on cohorts of its own.
+
+    Give large models many rounds, up to half of all rounds together. While models are still bad,
+    one is better than the others for nearly every client, by chance, and takes all clients.
+
+    Attributes:
+        rounds: rounds of each hypothesis.
+        draw: another number makes another start.
+    """
+
+    rounds: int = 10
+    draw: int = 0
+
+    old_name: ClassVar[str] = "warm"
+
+    def rounds_of(self, q: int) -> int:
+        """Its rounds for each of q hypotheses."""
+        return self.rounds * q
+
+    def assign(self, f: jax.Array, round_: jax.Array, q: int) -> jax.Array:
+        """In a warm round, all clients train the same hypothesis; each has its turn."""
+        turns = jnp.asarray(self._turns(q))
+        turn = turns[jnp.minimum(round_, len(turns) - 1)]
+        return jnp.where(round_ < len(turns), turn, f)
+
+    def _turns(self, q: int) -> npt.NDArray[np.int32]:
+        turns = np.tile(np.arange(q, dtype=np.int32), self.rounds)
+        if self.draw == 0:
+            return turns
+        word = np.atleast_1d(mix("warm", self.draw))
+        return turns[shuffles(word, np.array([len(turns)]))]
 
 
-def _lenders(algorithm: Any, data: ClientData, seed: int) -> npt.NDArray[np.int64]:
-    """The clients that train a model to lend: those drawn, or those that could be."""
-    if algorithm.start == "clients":
-        return np.unique(np.concatenate(_drawn(algorithm, data, seed)))
-    count = max(CANDIDATES * max(algorithm.blocks), algorithm.cohort)
-    return _draw(data, min(count, int(data.seen.sum())), mix(seed, "candidates"))
+@dataclasses.dataclass(frozen=True)
+class Lent(Start):
+    """Models of single clients that are drawn at random (the paper's start).
+
+    Attributes:
+        epochs: passes over its own data that a client makes for the model it lends.
+        draw: another number makes another start.
+    """
+
+    epochs: int = 5
+    draw: int = 0
+
+    old_name: ClassVar[str] = "clients"
+
+    def lenders(self, algorithm: HypCluster, fit: Fit) -> Ints:
+        """The clients that train a model to lend."""
+        word = mix(fit.seed, "start", self.draw)
+        return np.sort(_draw(fit.data, algorithm.clusters, word))
+
+    def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit) -> Params:
+        """The models that the lenders have trained."""
+        lenders = self.lenders(algorithm, fit)
+        order = _draw(fit.data, algorithm.clusters, mix(fit.seed, "start", self.draw))
+        own = _own_models(self, algorithm, lenders, drawn, fit)
+        return jax.tree.map(lambda a: a[np.searchsorted(lenders, order)], own)
+
+    def cost(self, algorithm: HypCluster, fit: Fit) -> Cost:
+        """A model down, a model up, and the lenders' training."""
+        lenders, one = self.lenders(algorithm, fit), parameter_bytes(fit.model)
+        size, cost = fit.data.sizes("train")[lenders], Cost.nothing(fit.data.ids)
+        cost.down[lenders] = cost.up[lenders] = one
+        cost.examples[lenders] = self.epochs * size
+        cost.steps[lenders] = steps_of(size, algorithm.batch, self.epochs)
+        return cost
 
 
-def _drawn(algorithm: Any, data: ClientData, seed: int) -> list[npt.NDArray[np.int64]]:
-    """The clients of every clustering, drawn at random."""
-    blocks = enumerate(algorithm.blocks)
-    return [_draw(data, q, mix(seed, "start", block)) for block, q in blocks]
+@dataclasses.dataclass(frozen=True)
+class KMeansPlusPlus(Lent):
+    """Models of single clients, drawn so that they are badly served by the ones before.
+
+    A client is drawn in proportion to its excess loss, min_i L_k(h_i) − L_k(own model), which is
+    the KL divergence for densities. A client that is a centre already is never drawn again.
+
+    Attributes:
+        epochs: passes over its own data that a client makes for the model it lends.
+        draw: another number makes another start.
+    """
+
+    old_name: ClassVar[str] = "kmeans++"
+
+    def lenders(self, algorithm: HypCluster, fit: Fit) -> Ints:
+        """Candidates, some for each centre."""
+        count = max(CANDIDATES * algorithm.clusters, algorithm.cohort)
+        return _draw(fit.data, min(count, int(fit.data.seen.sum())), mix(fit.seed, "candidates"))
+
+    def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit) -> Params:
+        """The models of the candidates that are drawn as centres."""
+        lenders = self.lenders(algorithm, fit)
+        own = _own_models(self, algorithm, lenders, drawn, fit)
+        losses = losses_by_client(fit.model, fit.data, lenders, own, fit.engine)
+        excess = np.maximum(losses - np.diag(losses)[:, None], 0)  # [client, whose model]
+        weights = fit.data.sizes("train")[lenders] if algorithm.weights == "size" else 1.0
+
+        def pays(chosen: list[int]) -> npt.NDArray[np.float64]:
+            return weights * (excess[:, chosen].min(axis=1) if chosen else np.ones(len(lenders)))
+
+        word = mix(fit.seed, "kmeans++", self.draw)
+        centres = np.array(spread_out(pays, algorithm.clusters, word))
+        return jax.tree.map(lambda a: a[centres], own)
+
+    def cost(self, algorithm: HypCluster, fit: Fit) -> Cost:
+        """As above; and each candidate scores the models of all."""
+        cost = super().cost(algorithm, fit)
+        lenders = self.lenders(algorithm, fit)
+        cost.down[lenders] += len(lenders) * parameter_bytes(fit.model)
+        cost.examples[lenders] += len(lenders) * fit.data.sizes("train")[lenders]
+        return cost
 
 
-def _draw(data: ClientData, count: int, word: Any) -> npt.NDArray[np.int64]:
+STARTS: dict[str, type[Start]] = {
+    name: kind
+    for kind in (Warm, Lent, KMeansPlusPlus, Random)
+    for name in (kind.__name__, kind.old_name)
+}
+"""The starts by name, and by the words that stood for them in earlier versions."""
+
+
+def as_start(start: Any, warm_rounds: int | None, start_epochs: int | None) -> Start:
+    """A start from a value, from a table of a configuration, or from a word.
+
+    >>> as_start("warm", 20, None)
+    Warm(rounds=20, draw=0)
+    >>> as_start({"name": "Lent", "epochs": 3}, None, None)
+    Lent(epochs=3, draw=0)
+    """
+    table = {"name": start} if isinstance(start, str) else start
+    if isinstance(table, dict):
+        settings = {key: value for key, value in table.items() if key != "name"}
+        try:
+            start = STARTS[table["name"]](**settings)
+        except (KeyError, TypeError) as error:
+            names = [name for name, kind in STARTS.items() if name == kind.__name__]
+            raise ConfigError(
+                f"HypCluster: start must be one of {', '.join(names)}, with its settings "
+                f"(got {start!r})"
+            ) from error
+    if not isinstance(start, Start):
+        raise ConfigError(f"HypCluster: start must be a start such as Warm(10) (got {start!r})")
+    if warm_rounds is not None and isinstance(start, Warm):
+        start = dataclasses.replace(start, rounds=warm_rounds)
+    if start_epochs is not None and isinstance(start, Lent):
+        start = dataclasses.replace(start, epochs=start_epochs)
+    return start
+
+
+def _draw(data: ClientData, count: int, word: Any) -> Ints:
     """Some of the seen clients, without replacement, whatever their order in the data."""
     seen = np.flatnonzero(data.seen)
     order = np.argsort(mix(word, data.hashes[seen]), kind="stable")
@@ -89,26 +230,20 @@ def _draw(data: ClientData, count: int, word: Any) -> npt.NDArray[np.int64]:
 
 
 def _own_models(
-    algorithm: Any,
-    model: Model,
-    data: ClientData,
-    clients: npt.NDArray[np.int64],
-    first: Params,
-    seed: int,
-    engine: Engine,
+    start: Lent, algorithm: HypCluster, clients: Ints, drawn: Params, fit: Fit
 ) -> Params:
     """Models that clients train from a common start on their own data: [clients, ...]."""
-    names = tuple(flatten(first))
-    recipe = Recipe(
-        Own(model, names), algorithm.client_sgd, algorithm.start_epochs, algorithm.batch
-    )
-    some = data.select([data.ids[k] for k in clients])
-    step_sizes = rates(algorithm.client_optimizer, algorithm.learning_rate, len(some))
-    jobs = everybody(some, int(mix(seed, "start")), np.zeros(len(some), np.int64))
-    jobs = jobs._replace(values={**jobs.values, **step_sizes})
-    nobody = np.zeros(len(some), bool)
+    first = jax.tree.map(lambda a: a[:1], drawn)
+    objective = Own(fit.model, tuple(flatten(first)))
+    recipe = Recipe(objective, algorithm.client_optimizer, start.epochs, algorithm.batch)
+    some = fit.data.select([fit.data.ids[k] for k in clients])
+    rates = np.full(len(some), algorithm.learning_rate, np.float32)
+    nobody = np.zeros(len(some), np.int64)
+    jobs = everybody(some, int(mix(fit.seed, "start")), nobody, learning_rate=rates)
     leaves: dict[str, npt.NDArray[Any]] = {}
-    for block in train_each(some, recipe, jobs, central=first, done=nobody, engine=engine):
+    for block in train_each(
+        some, recipe, jobs, central=first, done=nobody > 0, engine=fit.engine
+    ):  # fmt: skip
         for name, leaf in block.params.items():
             whole = leaves.setdefault(name, np.empty((len(some), *leaf.shape[1:]), leaf.dtype))
             whole[block.jobs] = leaf

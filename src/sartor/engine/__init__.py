@@ -1,19 +1,86 @@
-"""Schedule → lanes → devices: the one place that knows how many clients run at once."""
+"""Schedule → lanes → devices: the one place that knows how many clients run at once.
 
-from sartor.engine.cohort import Cohort, Trained
-from sartor.engine.engine import Engine, check
-from sartor.engine.optimizers import Optimizer
-from sartor.engine.rounds import Chunk, Pass, run_rounds
-from sartor.engine.together import side_by_side
+Everything outside this package imports from here. An algorithm of a round goes through
+:meth:`Cohort.run`: a pass over a cohort's jobs, made of three pure functions.
+"""
+
+from sartor.engine.blocks import (
+    Block,
+    Jobs,
+    Mixing,
+    Recall,
+    Stack,
+    everybody,
+    lanes_of,
+    train_each,
+)
+from sartor.engine.cohort import Cohort, Pass, Passed, Reading, Rehearsal
+from sartor.engine.engine import Engine
+from sartor.engine.job import Batch, ClientProgram, Ended, Job
+from sartor.engine.objectives import Leaves, Objective, Own, leaf_shapes, lowered, pick, predict
+from sartor.engine.optimizers import Chosen, Optimizer, build
+from sartor.engine.planning import in_order, visits
+from sartor.engine.programs import Recipe, trainer
+from sartor.engine.rounds import Chunk, Told, one_round, rehearse, run_rounds
+from sartor.engine.schedule import Ints, Spans, padded, ragged, steps_of
+from sartor.engine.scoring import EachScorer, Scored, losses_by_client, positions, score_shared
+from sartor.engine.states import ClientStates
+from sartor.engine.traced import traced
+from sartor.engine.trials import Trial, personalize, trial
+from sartor.engine.vectorize import side_by_side
 
 __all__ = [
+    "Batch",
+    "Block",
+    "Chosen",
     "Chunk",
+    "ClientProgram",
+    "ClientStates",
     "Cohort",
+    "EachScorer",
+    "Ended",
     "Engine",
+    "Ints",
+    "Job",
+    "Jobs",
+    "Leaves",
+    "Mixing",
+    "Objective",
     "Optimizer",
+    "Own",
     "Pass",
-    "Trained",
-    "check",
+    "Passed",
+    "Reading",
+    "Recall",
+    "Recipe",
+    "Rehearsal",
+    "Scored",
+    "Spans",
+    "Stack",
+    "Told",
+    "Trial",
+    "build",
+    "everybody",
+    "in_order",
+    "lanes_of",
+    "leaf_shapes",
+    "losses_by_client",
+    "lowered",
+    "one_round",
+    "padded",
+    "personalize",
+    "pick",
+    "positions",
+    "predict",
+    "ragged",
+    "rehearse",
     "run_rounds",
+    "score_shared",
     "side_by_side",
+    "steps_of",
+    "traced",
+    "train_each",
+    "trainer",
+    "trial",
+    "visits",
 ]

@@ -12,15 +12,26 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 import numpy.typing as npt
-import optax
 from jax.sharding import Mesh, PartitionSpec
 
 from sartor.caching import made_once
+from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine.engine import Engine, source
+from sartor.engine.columns import source
+from sartor.engine.engine import Engine
+from sartor.engine.job import Ended, Held, Job, where_visited
 from sartor.engine.lanes import LANES, each, read_by
-from sartor.engine.objectives import Objective
-from sartor.engine.programs import HELD, personal, said_of, tried
+from sartor.engine.objectives import asking
+from sartor.engine.programs import (
+    HELD,
+    Recipe,
+    answered,
+    answers,
+    examiner,
+    it_pays,
+    personal,
+    tried,
+)
 from sartor.engine.schedule import (
     Ints,
     Room,
@@ -34,7 +45,7 @@ from sartor.engine.schedule import (
     schedule,
     steps_of,
 )
-from sartor.engine.together import Program
+from sartor.engine.vectorize import Compiled
 from sartor.models import Params
 from sartor.randomness import Words, key_data, mix
 from sartor.trees import Tree
@@ -53,20 +64,46 @@ class Jobs(NamedTuple):
         client: [jobs] positions of clients in the data.
         train: the examples that each job trains on.
         words: [jobs] its randomness.
-        values: what the objective has to know of each job, by name: [jobs, ...].
+        hypothesis: [jobs] the central hypothesis that it belongs to.
+        values: what the objective knows of each job, by name: [jobs, ...].
         held: the examples that each job is tried on in the end, if it is a trial.
+        fold: [jobs] whether these are a fold of the client's training part.
     """
 
     client: Ints
     train: Spans
     words: Words
+    hypothesis: Ints
     values: dict[str, npt.NDArray[Any]]
     held: Spans | None = None
+    fold: npt.NDArray[np.bool_] | None = None
 
     @property
     def number(self) -> int:
         """How many there are."""
         return len(self.client)
+
+    def take(self, chosen: Ints) -> Jobs:
+        """Some of them."""
+        return Jobs(
+            self.client[chosen],
+            self.train.take(chosen),
+            self.words[chosen],
+            self.hypothesis[chosen],
+            {name: values[chosen] for name, values in self.values.items()},
+            None if self.held is None else self.held.take(chosen),
+            None if self.fold is None else self.fold[chosen],
+        )
+
+    def cost(self, data: ClientData, recipe: Recipe, mixing: Mixing | None) -> Cost:
+        """What the jobs ask of the clients they belong to."""
+        sizes = self.train.sizes
+        wide = (mixing.width(recipe.batch) if mixing else recipe.batch) // recipe.batch
+        touched = wide * recipe.epochs * sizes + (0 if self.held is None else self.held.sizes)
+        cost = Cost.nothing(data.ids)
+        np.add.at(cost.examples, self.client, touched)
+        np.add.at(cost.steps, self.client, steps_of(sizes, recipe.batch, recipe.epochs))
+        return cost
 
 
 class Block(NamedTuple):
@@ -87,8 +124,8 @@ class Block(NamedTuple):
     held_loss: npt.NDArray[Any] | None
 
 
-class Mix(Protocol):
-    """Replaces or adds rows in the plan of a block: :meth:`sartor.Dapper` mixes data this way."""
+class Mixing(Protocol):
+    """Replaces or adds rows in the plan of a block: how Dapper mixes data."""
 
     @property
     def data(self) -> ClientData:
@@ -101,24 +138,15 @@ class Mix(Protocol):
         """Rows [steps, lanes, width] from the clients' own [steps, lanes, batch]."""
 
 
-class Recipe(NamedTuple):
-    """How every job trains.
+class Recall(Protocol):
+    """What clients have kept from earlier rounds."""
 
-    Attributes:
-        objective: what it minimises.
-        optimizer: its optimizer.
-        epochs: passes over its examples.
-        batch: examples in a step.
-    """
-
-    objective: Objective
-    optimizer: optax.GradientTransformation
-    epochs: int
-    batch: int
+    def recall(self, clients: Ints) -> tuple[Tree, npt.NDArray[np.bool_]]:
+        """Their states, [clients, ...]; and which of them have one."""
 
 
 def everybody(
-    data: ClientData, seed: int, cluster: Ints, *, until: str = "train", **values: Any
+    data: ClientData, seed: int, hypothesis: Ints, *, until: str = "train", **values: Any
 ) -> Jobs:
     """One job for each client, on its examples up to the end of a part.
 
@@ -128,13 +156,7 @@ def everybody(
     end = data.bounds[:, 1 if until == "train" else 2]
     train = Spans(data.bounds[:, 0], end - data.bounds[:, 0])
     words = mix(seed, "personal", data.hashes)
-    values = {
-        "cluster": cluster.astype(np.int32),
-        "place": np.arange(len(data), dtype=np.int32),
-        "size": train.sizes.astype(np.float32),
-        **values,
-    }
-    return Jobs(np.arange(len(data)), train, words, values)
+    return Jobs(np.arange(len(data)), train, words, hypothesis, values)
 
 
 def train_each(
@@ -145,7 +167,8 @@ def train_each(
     central: Params | None,
     done: npt.NDArray[np.bool_],
     engine: Engine,
-    mix_rows: Mix | None = None,
+    mixing: Mixing | None = None,
+    kept: Recall | None = None,
     fetch: bool = True,
 ) -> Iterator[Block]:
     """Run every job by itself.
@@ -158,24 +181,25 @@ def train_each(
         done: jobs that are not needed. The blocks stay the same, so that work which was stopped
             goes on with the same bits.
         engine: how to run it.
-        mix_rows: what else is mixed into the batches, if anything.
+        mixing: what else is mixed into the batches, if anything.
+        kept: what jobs start from, where clients have kept it from earlier rounds.
         fetch: whether trained leaves come to the host, or stay on the device.
 
     Yields:
         Blocks of jobs, the longest first.
     """
-    data = mix_rows.data if mix_rows else data
+    data = mixing.data if mixing else data
     devices = len(engine.local_devices())
-    width = mix_rows.width(recipe.batch) if mix_rows else recipe.batch
-    lanes = lanes_of(data, recipe, jobs, engine, mix_rows)
+    width = mixing.width(recipe.batch) if mixing else recipe.batch
+    lanes = lanes_of(data, recipe, jobs, engine, mixing)
     steps = steps_of(jobs.train.sizes, recipe.batch, recipe.epochs)
     share = _shared(jobs)
     readers = jobs.number // (int(share.max(initial=0)) + 1)
-    run = _runner(recipe, engine, width - recipe.batch, jobs.held is not None, readers)
+    run = _runner(recipe, engine, width - recipe.batch, readers)
     most_held = -(-int(jobs.held.sizes.max()) // HELD) * HELD if jobs.held is not None else 0
     # Streamed blocks hold their own rows, what is mixed into them, and what is held out.
     room = np.sort(jobs.train.sizes)[-lanes:].sum() + lanes * most_held
-    if mix_rows:
+    if mixing:
         room += int(steps.max()) * lanes * width
     reader = source(engine, data, int(room))
     launched = None
@@ -184,24 +208,21 @@ def train_each(
     for chosen, lanes_here, most in blocks:
         if done[chosen].all():
             continue
-        now = _part(jobs, chosen)
+        now = jobs.take(chosen)
         space = Room(int(most), 1, roomy(examples))
         plan = _plan(now, share[chosen], recipe, lanes_here, devices, space)
         plan = plan._replace(order=now.train.at(plan.order))
-        if mix_rows:
-            plan = _mixed(plan, mix_rows, now, recipe.batch)
-        held = _held(now, lanes_here, most_held)
-        columns, places, held_places = reader.load(
-            plan.order.astype(np.int32), held["rows"].astype(np.int32)
+        if mixing:
+            plan = _mixed(plan, mixing, now, recipe.batch)
+        rows = (
+            np.zeros((lanes_here, 0))
+            if now.held is None
+            else _rows(now.held, lanes_here, most_held)
         )
-        values = {
-            "key": key_data(now.words),
-            "init": key_data(mix(now.words, "init")),
-            **now.values,
-        }
-        shaped = {name: padded(a, lanes_here) for name, a in values.items()}
-        shaped |= {"held": held_places, "held_size": held["sizes"]}
-        result = chosen, run(central, columns, plan._replace(order=places), shaped)
+        columns, places, held = reader.load(plan.order.astype(np.int32), rows.astype(np.int32))
+        job = _jobs(now, held, kept)
+        job = jax.tree.map(lambda a, n=lanes_here: padded(np.asarray(a), n), job)
+        result = chosen, run(central, columns, plan._replace(order=places), job)
         # The device works on this block while the one before is fetched.
         if launched:
             yield _fetch(*launched, fetch)
@@ -211,22 +232,27 @@ def train_each(
 
 
 def lanes_of(
-    data: ClientData, recipe: Recipe, jobs: Jobs, engine: Engine, mix_rows: Mix | None = None
+    data: ClientData, recipe: Recipe, jobs: Jobs, engine: Engine, mixing: Mixing | None = None
 ) -> int:
     """The most jobs in a block."""
-    width = mix_rows.width(recipe.batch) if mix_rows else recipe.batch
+    width = mixing.width(recipe.batch) if mixing else recipe.batch
     each_device = engine.lanes_for(recipe.objective.model, data, width, jobs.number)
     return len(engine.local_devices()) * each_device
 
 
-def _part(jobs: Jobs, chosen: Ints) -> Jobs:
-    return Jobs(
-        jobs.client[chosen],
-        jobs.train.take(chosen),
-        jobs.words[chosen],
-        {name: values[chosen] for name, values in jobs.values.items()},
-        None if jobs.held is None else jobs.held.take(chosen),
+def _jobs(jobs: Jobs, held: npt.NDArray[Any], kept: Recall | None) -> tuple[Job, Any]:
+    """The jobs of a block as the lanes take them; and who has kept something to start from."""
+    values = {name: np.asarray(a) for name, a in jobs.values.items()}
+    state, visited = kept.recall(jobs.client) if kept is not None else (None, None)
+    trial = (
+        None if jobs.held is None else Held(held[: jobs.number], jobs.held.sizes.astype(np.int32))
     )
+    job = Job(
+        jobs.hypothesis.astype(np.int32), key_data(jobs.words),
+        jobs.train.sizes.astype(np.float32), key_data(mix(jobs.words, "init")),
+        state, values, trial,
+    )  # fmt: skip
+    return job, visited
 
 
 def _in_blocks(
@@ -258,10 +284,10 @@ def _examples(jobs: Jobs, share: Ints, recipe: Recipe, chosen: Ints) -> int:
     return int((sizes * orders(sizes, recipe.batch, recipe.epochs)).sum())
 
 
-def _mixed(plan: Schedule, mix_rows: Mix, jobs: Jobs, batch: int) -> Schedule:
+def _mixed(plan: Schedule, mixing: Mixing, jobs: Jobs, batch: int) -> Schedule:
     """The plan with other rows mixed in: every batch is read once, by its own job."""
     place = np.clip(np.arange(batch), 0, np.maximum(plan.valid - 1, 0)[..., None])
-    rows = mix_rows(plan.order[plan.at[..., None] + place], jobs, batch)
+    rows = mixing(plan.order[plan.at[..., None] + place], jobs, batch)
     at = np.arange(plan.at.size, dtype=np.int32).reshape(plan.at.shape) * rows.shape[-1]
     return plan._replace(order=rows.reshape(-1), at=at)
 
@@ -282,60 +308,54 @@ def _plan(
     return Schedule(*(a[0] for a in plan))
 
 
-def _held(jobs: Jobs, lanes: int, most: int) -> dict[str, npt.NDArray[Any]]:
-    """The rows that each lane is tried on: [lanes, most], and how many there are."""
+def _rows(held: Spans, lanes: int, most: int) -> npt.NDArray[np.int64]:
+    """The rows that each lane is tried on: [lanes, most]."""
     rows = np.zeros((lanes, most), np.int64)
-    sizes = np.zeros(lanes, np.int32)
-    if jobs.held is not None:
-        owner, place = ragged(jobs.held.sizes)
-        rows[owner, place] = jobs.held.at(jobs.held.first[owner] + place)
-        sizes[: jobs.number] = jobs.held.sizes
-    return {"rows": rows, "sizes": sizes}
+    owner, place = ragged(held.sizes)
+    rows[owner, place] = held.at(held.first[owner] + place)
+    return rows
 
 
-def _fetch(jobs: Ints, result: tuple[Tree, Tree], fetch: bool) -> Block:
-    params, report = jax.tree.map(lambda a: a[: len(jobs)], result)
-    report = jax.tree.map(np.asarray, report)
-    if fetch:
-        params = jax.tree.map(np.asarray, params)
-    return Block(jobs, params, report["loss"], report["finite"], report.get("held_loss"))
+def _fetch(jobs: Ints, ended: Ended, fetch: bool) -> Block:
+    ended = jax.tree.map(lambda a: a[: len(jobs)], ended)
+    params = jax.tree.map(np.asarray, ended.upload) if fetch else ended.upload
+    record = jax.tree.map(np.asarray, ended.record)
+    finite = np.asarray(ended.finite)
+    return Block(jobs, params, record["loss"], finite, record.get("held_loss"))
 
 
 @made_once(maxsize=32)
-def _runner(recipe: Recipe, engine: Engine, beside: int, trial: bool, readers: int) -> Any:
+def _runner(recipe: Recipe, engine: Engine, extra: int, readers: int) -> Any:
     """The compiled program that runs one block; so many jobs read each example."""
-    objective = recipe.objective.in_precision(engine.precision)
+    recipe = recipe.lowered(engine.precision)
+    objective = recipe.objective
 
-    def run(central: Params, columns: Any, plan: Schedule, jobs: Tree) -> tuple[Tree, Tree]:
-        program = personal(objective, recipe.optimizer, central)
-        if trial:
-            program = tried(program, objective, central, columns)
-        said = None
-        if objective.asks(central, readers) and not beside and set(columns) != {"y"}:
-            said = said_of(objective, central, columns, plan.order, read_by(plan))
-            if trial:
-                jobs = {**jobs, "held said": _held_said(objective, central, columns, jobs)}
-        return each(program, plan, columns, jobs, recipe.batch, beside, said)
+    def run(central: Params, columns: Any, plan: Schedule, given: tuple[Job, Any]) -> Ended:
+        jobs, visited = given
+        ask = asking(objective, central)
+        if it_pays(objective, ask, columns, readers) and not extra:
+            assert ask is not None
+            ask = ask._replace(answers=answers(ask, columns, plan.order, read_by(plan)))
+            if jobs.held is not None:
+                jobs = jobs._replace(held=answered(ask, columns, jobs))
+        if visited is not None:  # the others begin
+            begin = jax.vmap(lambda job: dict(objective.start(central, job)))(jobs)
+            jobs = jobs._replace(kept=where_visited(visited, jobs.kept, begin))
+        program = personal(recipe, central)
+        if jobs.held is not None:
+            program = tried(program, examiner(objective, central, columns, ask))
+        return each(program, plan, columns, jobs, recipe.batch, extra=extra, ask=ask)
 
     every, lanes, by_step = PartitionSpec(), PartitionSpec(LANES), PartitionSpec(None, LANES)
     plan: Any = [lanes, by_step, by_step, by_step, every] + [by_step] * 4
     return spread(run, engine, (every, every, Schedule(*plan), lanes))
 
 
-def _held_said(objective: Objective, central: Params, columns: Any, jobs: Tree) -> jax.Array:
-    """What every job's central hypothesis says of what it is tried on: [jobs, held, ...]."""
-    rows = jobs["held"]
-    said = said_of(objective, central, columns, rows.reshape(-1))
-    said = said.reshape(-1, *rows.shape, *said.shape[2:])
-    held: jax.Array = said[jobs["cluster"], jax.numpy.arange(len(rows))]
-    return held
-
-
 def spread(run: Callable[..., Tree], engine: Engine, specs: tuple[Any, ...]) -> Any:
     """Compile a function of lanes; with several devices, each runs its share of the lanes."""
     devices = engine.local_devices()
     if len(devices) == 1:
-        return Program(run)
+        return Compiled(run)
     mesh = Mesh(np.array(devices), (LANES,))
     lanes = PartitionSpec(LANES)
-    return Program(jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=lanes, check_vma=False))
+    return Compiled(jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=lanes, check_vma=False))

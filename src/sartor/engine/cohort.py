@@ -2,47 +2,79 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-import optax
 
-from sartor.engine.lanes import LANES, Batch, Program, fold, read_by, take
-from sartor.engine.objectives import Leaves, Objective, over_hypotheses
-from sartor.engine.programs import (
-    Loss,
-    examiner,
-    personal,
-    said_of,
-    single_step,
-    trainer,
-    tried,
-)
-from sartor.engine.schedule import Schedule
-from sartor.models import Model, Params
+from sartor.data import ClientData
+from sartor.engine.engine import Engine
+from sartor.engine.job import Ask, Batch, ClientProgram, Ended, Held, Job, judged, where_visited
+from sartor.engine.lanes import LANES, fold, read_by
+from sartor.engine.objectives import Objective, over_hypotheses
+from sartor.engine.programs import HELD, Loss, answered, answers, it_pays, single_step, trainer
+from sartor.engine.schedule import Schedule, Spans
+from sartor.errors import ConfigError
+from sartor.models import Model, Params, in_precision, take
 from sartor.randomness import mix
 from sartor.trees import Tree
 
-TRIED = 32
-"""Models that are scored side by side on what was held out."""
+
+class Reading(Protocol):
+    """Which examples the jobs of a pass read, where it is not all of the training part."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether every job reads all that its client would train on in the end."""
+
+    def spans(self, data: ClientData, seed: int) -> tuple[Spans, Spans | None]:
+        """What every job trains on, [clients, jobs]; and what every draw is tried on."""
 
 
-class Trained(NamedTuple):
-    """What a cohort's training gives.
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """How a cohort goes over its examples in one call of :meth:`Cohort.run`.
 
     Attributes:
-        change: the sums over jobs of weight · (trained − start), by hypothesis: [q, ...].
-        weight: the sums of the weights, by hypothesis: [q].
-        loss: each client's mean training loss.
-        finite: whether each client's update is finite. A sum could not tell whose is not.
+        epochs: how often a job reads its examples.
+        batch: examples in a step.
+        jobs: how many jobs a client has.
+        copies: so many jobs in a row share their draws.
+        draws: the purpose of the draws. Passes with the same purpose draw the same.
+        reads: which examples jobs read; the client's training part if not given.
+        counted: whether it is work of the client's, or only of the simulation.
+        q: how many hypotheses uploads are summed for.
+        bytes_up: bytes that one job uploads.
     """
 
-    change: Params
+    epochs: int
+    batch: int
+    jobs: int = 1
+    copies: int = 1
+    draws: str | None = None
+    reads: Reading | None = None
+    counted: bool = True
+    q: int = 1
+    bytes_up: int = 0
+
+
+class Passed(NamedTuple):
+    """What a pass over a cohort gives.
+
+    Attributes:
+        total: the sums over jobs of weight · upload, by hypothesis: [q, ...].
+        weight: the sums of the weights, by hypothesis: [q].
+        record: what jobs record: [clients, ...], or [clients, jobs, ...] if there are several.
+        finite: [clients, ...] which jobs ended well.
+    """
+
+    total: Tree
     weight: jax.Array
-    loss: jax.Array
+    record: Any
     finite: jax.Array
 
 
@@ -60,72 +92,203 @@ class Examples(NamedTuple):
     batches: Any
 
 
-class Held(NamedTuple):
-    """What a cohort's trials are tried on.
+class PassInput(NamedTuple):
+    """What a pass needs from the host.
 
     Attributes:
-        rows: [clients, folds, most] rows of the data.
-        sizes: [clients, folds] how many of them count.
+        plan: the schedule of its jobs.
+        key: [clients, draws, 2] random words.
+        init: [clients, draws, 2] random words for what jobs start from.
+        held: [clients, draws, most] what they are tried on, if it is a trial.
     """
 
-    rows: Any
+    plan: Any
+    key: Any
+    init: Any
+    held: Held | None
+
+
+class Inputs(NamedTuple):
+    """What a round needs from the host.
+
+    Attributes:
+        passes: an input for each pass, in the order in which the algorithm makes them.
+        examples: what score passes read; ``None`` if there are none.
+        sizes: [clients] numbers of training examples.
+        place: [clients] where in the table of client states each client is.
+        attributes: what the algorithm knows of every client, by name: [clients, ...].
+    """
+
+    passes: tuple[PassInput, ...]
+    examples: Examples | None
     sizes: Any
+    place: Any
+    attributes: dict[str, Any]
 
 
-class Trial(NamedTuple):
-    """What became of a cohort's trials.
+class Kept(NamedTuple):
+    """What clients keep between rounds.
 
     Attributes:
-        losses: [clients, candidates] the mean plain loss on what each client holds out.
-        tried: [clients] who holds anything out.
-        own: the leaves that were trained, [clients · folds · candidates, ...], if remembered.
-        finite: [clients · folds · candidates] whether they are finite.
+        table: a pytree of arrays [places, ...].
+        visited: [places] whose state is in the table; the others begin.
     """
 
-    losses: jax.Array
-    tried: jax.Array
-    own: Leaves | None
-    finite: jax.Array
+    table: Tree
+    visited: Any
 
 
-class Cohort(NamedTuple):
-    """One round's clients, inside ``jit``. Where and how many at once they run is not seen here.
+class Rehearsal:
+    """What an algorithm's round consists of, found out by tracing it once without any data.
+
+    Attributes:
+        passes: its passes, in order.
+        scored: how many hypotheses clients score; 0 if they score none.
+        keeps: shapes of what a client keeps; ``None`` if it keeps nothing.
+    """
+
+    def __init__(self) -> None:
+        self.passes: list[Pass] = []
+        self.scored = 0
+        self.keeps: Tree = None
+
+
+class Cohort:
+    """One round's clients, inside ``jit``. How many of them run at once, and where, is not seen.
+
+    An algorithm's ``clients`` calls :meth:`run`, or what stands on it: :meth:`train` and
+    :func:`sartor.engine.trial`; and :meth:`score`.
 
     Attributes:
         model: the hypothesis class.
-        clients: one entry for each client: its random ``key``, its number of training examples
-            ``size`` (m_k), the step size ``rate`` of its SGD, and what else the algorithm has
-            asked for.
-        plans: the schedule of every pass, with the same number of jobs for every client.
-        batches: examples in a step of every pass.
-        held: for passes that are trials, what they are tried on.
-        examples: what a score pass reads; ``None`` if the algorithm has not asked for it.
-        columns: the data's columns.
-        devices: over how many devices the lanes are spread.
-        precision: of the arithmetic; the model computes in it already.
+        sizes: [clients] numbers of training examples m_k.
+        attributes: what the algorithm has said to know of every client, by name: [clients, ...].
+        finite: [clients] whose passes have all ended well so far.
+        kept: what clients keep between rounds, if they keep anything.
+        engine: how it is run.
+        columns: the data's columns, on the device.
+        rehearsal: what is found out about the algorithm, if this is no real round.
     """
 
-    model: Model
-    clients: Tree
-    plans: dict[str, Schedule]
-    batches: dict[str, int]
-    held: dict[str, Held]
-    examples: Examples | None
-    columns: dict[str, jax.Array]
-    devices: int
-    precision: Literal["f32", "bf16"] = "f32"
+    def __init__(
+        self,
+        model: Model,
+        engine: Engine,
+        inputs: Inputs,
+        columns: dict[str, jax.Array],
+        kept: Kept | None = None,
+        rehearsal: Rehearsal | None = None,
+    ) -> None:
+        self.model = in_precision(model, engine.precision)
+        self.precision: Literal["f32", "bf16"] = engine.precision
+        self.sizes: jax.Array = inputs.sizes
+        self.attributes = inputs.attributes
+        self.kept = kept
+        self.finite = jnp.ones(len(inputs.sizes), bool)
+        self.engine, self.columns, self.rehearsal = engine, columns, rehearsal
+        self._inputs = inputs
+        self._next: Iterator[PassInput] = iter(inputs.passes)
+        self._devices = len(engine.local_devices())
 
-    @property
-    def sizes(self) -> jax.Array:
-        """[clients] numbers of training examples m_k."""
-        sizes: jax.Array = self.clients["size"]
-        return sizes
+    def run(
+        self,
+        program: ClientProgram,
+        *,
+        epochs: int = 1,
+        batch: int = 20,
+        q: int = 1,
+        hypothesis: jax.Array | None = None,
+        weights: jax.Array | None = None,
+        values: Tree = None,
+        keep: Callable[[Job], Tree] | None = None,
+    ) -> Passed:
+        """Every client does a job: all of a round's work goes through this door.
+
+        Args:
+            program: what a job does: ``start(job)``, ``step(carry, batch, job)``,
+                ``end(carry, job)``.
+            epochs: how often a client reads its training examples.
+            batch: examples in a step; each epoch ends with what is left, however small.
+            q: how many hypotheses there are.
+            hypothesis: [clients] the hypothesis of each client, which it adds to; the first one
+                for all if not given.
+            weights: [clients] how much each upload counts; m_k if not given.
+            values: what jobs know as ``job.values``: any pytree of arrays [clients, ...].
+            keep: if clients keep a state between rounds: how it begins, as a function of the job.
+                Jobs find it in ``job.kept``, and ``end`` returns the new one.
+
+        Returns:
+            Weighted sums by hypothesis, and a record of every client.
+        """
+        spec = Pass(epochs, batch)
+        passed, _ = self.run_pass(
+            program, spec, q=q, hypothesis=hypothesis, weights=weights, values=values, keep=keep
+        )
+        self.finite = self.finite & passed.finite
+        return passed
+
+    def train(
+        self,
+        hypotheses: Params,
+        optimizer: Any,
+        *,
+        epochs: int = 1,
+        batch: int = 20,
+        weights: jax.Array | None = None,
+        hypothesis: jax.Array | None = None,
+        loss: Loss | None = None,
+        values: Tree = None,
+        learning_rate: Any = None,
+    ) -> Passed:
+        """Every client starts from its hypothesis and trains on its own examples.
+
+        Args:
+            hypotheses: stacked: [q, ...].
+            optimizer: the clients' optimizer; ``None`` makes a single step of ``learning_rate``
+                along the gradient of all of the client's examples.
+            epochs: passes of a client over its examples.
+            batch: examples in a step.
+            weights: [clients] how much each change counts; m_k if not given.
+            hypothesis: [clients] the hypothesis of each client; the first one if not given.
+            loss: what a step descends, ``loss(params, batch, job)``; the model's training loss if
+                not given.
+            values: what the loss knows of every client as ``job.values``: [clients, ...].
+            learning_rate: see ``optimizer``.
+
+        Returns:
+            The sums of weight · (trained − start), and each client's mean training ``loss``.
+        """
+
+        def own_loss(params: Params, batch: Batch, job: Job) -> jax.Array:
+            return batch.mean(self.model.loss(params, batch.x, batch.y, batch.key))
+
+        def start(job: Job) -> Params:
+            return jax.tree.map(lambda a: a[job.hypothesis], hypotheses)
+
+        if optimizer is None:
+            program = single_step(loss or own_loss, learning_rate, start)
+        else:
+            program = trainer(loss or own_loss, lambda job: optimizer, start)
+
+        def end(carry: Tree, job: Job) -> Ended:
+            trained = program.end(carry, job)
+            change = jax.tree.map(lambda new, old: new - old, trained.upload, start(job))
+            return trained._replace(upload=change)
+
+        q = jax.tree.leaves(hypotheses)[0].shape[0]
+        return self.run(
+            program._replace(end=end), epochs=epochs, batch=batch, q=q, hypothesis=hypothesis,
+            weights=weights, values=values,
+        )  # fmt: skip
 
     def score(self, hypotheses: Params) -> jax.Array:
         """Every client's mean loss under every hypothesis, in evaluation mode: [clients, q]."""
-        if self.examples is None:
-            raise ValueError("the algorithm has not asked for a score pass")
-        rows, owner, batches = self.examples
+        q = jax.tree.leaves(hypotheses)[0].shape[0]
+        if self.rehearsal is not None:
+            self.rehearsal.scored += q
+            return jnp.zeros((len(self.sizes), q))
+        assert self._inputs.examples is not None
+        rows, owner, batches = self._inputs.examples
         everyone = jnp.arange(len(self.sizes))[:, None]
 
         def add(b: jax.Array, sums: jax.Array) -> jax.Array:
@@ -135,170 +298,117 @@ class Cohort(NamedTuple):
             # A product and not a scatter: the order of additions is the same in every run.
             return sums + jnp.einsum("kb,qb->kq", mine, losses, precision="highest")
 
-        q = jax.tree.leaves(hypotheses)[0].shape[0]
         sums = jax.lax.fori_loop(0, batches[0], add, jnp.zeros((len(self.sizes), q)))
-        if self.devices > 1:
+        if self._devices > 1:
             sums = jax.lax.psum(sums, LANES)
         return sums / self.sizes[:, None]
 
-    def train(
+    def run_pass(
         self,
-        hypotheses: Params,
-        optimizer: optax.GradientTransformation | None,
-        weights: jax.Array,
-        cluster: jax.Array | None = None,
-        loss: Loss | None = None,
-        values: Tree = None,
-    ) -> Trained:
-        """Every client starts from its hypothesis and trains on its own examples.
-
-        Args:
-            hypotheses: stacked: [q, ...].
-            optimizer: the client's optimizer; ``None`` makes a single step along the gradient of
-                all of the client's examples.
-            weights: [clients].
-            cluster: [clients] the hypothesis of each client, or [clients, n] for n jobs of each;
-                the first one for all if not given.
-            loss: what is descended; the model's training loss if not given.
-            values: what the loss has to know of every client: [clients, ...].
-        """
-        clients = len(self.sizes)
-        if cluster is None:
-            cluster = jnp.zeros(clients, jnp.int32)
-        cluster = cluster.reshape(clients, -1)
-        copies = cluster.shape[1]
-
-        def own_loss(params: Params, batch: Batch, job: Tree) -> jax.Array:
-            return batch.mean(self.model.loss(params, batch.x, batch.y, batch.key))
-
-        def start(job: Tree) -> Params:
-            return _pick(hypotheses, job["group"])
-
-        loss = loss or own_loss
-        if optimizer is None:
-            program = single_step(loss, start)
-        else:
-            program = trainer(loss, optimizer, start)
-
-        def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
-            trained, report = program.end(carry, job)
-            change = jax.tree.map(lambda new, old: job["weight"] * (new - old), trained, start(job))
-            return change, report
-
-        known = {**(values or {}), "key": self.clients["key"], "weight": weights}
-        if "rate" in self.clients:
-            known["rate"] = self.clients["rate"]
-        jobs = jax.tree.map(lambda a: jnp.repeat(a, copies, axis=0), known)
-        jobs["group"] = cluster.reshape(-1)
-        q = jax.tree.leaves(hypotheses)[0].shape[0]
-        change, report = self._fold(program._replace(end=end), "train", jobs, q)
-        member = jobs["group"] == jnp.arange(q)[:, None]
-        by_client = {name: a.reshape(clients, copies) for name, a in report.items()}
-        return Trained(
-            change,
-            jnp.where(member, jobs["weight"], 0).sum(axis=1),
-            by_client["loss"].mean(axis=1),
-            by_client["finite"].astype(bool).all(axis=1),
-        )
-
-    def personalize(
-        self,
-        objective: Objective,
-        optimizer: optax.GradientTransformation,
-        central: Params,
-        values: Tree,
-    ) -> tuple[Leaves, jax.Array]:
-        """Every client trains leaves of its own: [clients, ...]; and whether they are finite."""
-        program = _kept(personal(objective, optimizer, central))
-        jobs = {**values, **self._keys("personalize", 1)}
-        said = self._said("personalize", objective, central, 1)
-        _, report = self._fold(program, "personalize", jobs, 1, said)
-        return report["own"], report["finite"].astype(bool)
-
-    def trial(
-        self,
-        objective: Objective,
-        optimizer: optax.GradientTransformation,
-        central: Params,
-        values: Tree,
-        cover: jax.Array,
+        program: ClientProgram,
+        spec: Pass,
         *,
-        remember: bool = False,
-    ) -> Trial:
-        """Every client trains leaves of its own for each λ, and is tried on what it holds out.
+        q: int = 1,
+        hypothesis: jax.Array | None = None,
+        weights: jax.Array | None = None,
+        values: Tree = None,
+        keep: Callable[[Job], Tree] | None = None,
+        ask: tuple[Objective, Ask | None] | None = None,
+    ) -> tuple[Passed, Job]:
+        """A pass of any kind, and all of its jobs, flat: [clients · jobs, ...].
 
-        The jobs of a client are its folds, and inside these the candidates. To ``remember`` what
-        they have trained takes the memory of all of them at once.
+        Where clients have several jobs, ``values`` are [clients, jobs, ...]; and what they keep
+        is read by all of them, and changed by none.
         """
-        held = self.held["trial"]
-        clients, folds, most = held.rows.shape
-        each = folds * len(cover)
-        jobs = jax.tree.map(lambda a: jnp.repeat(a, each, axis=0), values)
-        jobs |= self._keys("trial", len(cover))
-        jobs["lambda"] = jnp.tile(cover, clients * folds)
-        exam = {
-            "held": jnp.repeat(held.rows.reshape(-1, most), len(cover), axis=0),
-            "held_size": jnp.repeat(held.sizes.reshape(-1), len(cover)),
-        }
-        said = self._said("trial", objective, central, len(cover))
-        if said is not None:
-            held_said = said_of(objective, central, self.columns, held.rows.reshape(-1))
-            mine = values["cluster"], jnp.arange(clients)
-            held_said = held_said.reshape(-1, clients, folds * most, *said.shape[2:])[mine]
-            held_said = held_said.reshape(-1, most, *said.shape[2:])
-            exam["held said"] = jnp.repeat(held_said, len(cover), axis=0)
-        program = personal(objective, optimizer, central)
-        if remember:
-            _, report = self._fold(_kept(program), "trial", jobs, 1, said)
-            score = examiner(objective, central, self.columns)
-            taken = {**jobs, **exam}, report["own"]
-            report["held_loss"] = jax.lax.map(lambda a: score(*a), taken, batch_size=TRIED)
+        clients, count = len(self.sizes), spec.jobs
+        given = self._given(spec)
+        if hypothesis is None:
+            hypothesis = jnp.zeros(clients, jnp.int32)
+        if count == 1:
+            values = jax.tree.map(lambda a: a[:, None], values)
+        by_draw = (given.key, given.init, given.held)
+        key, init, held = jax.tree.map(lambda a: jnp.repeat(a, spec.copies, axis=1), by_draw)
+        by_client = hypothesis, self.sizes, self.sizes if weights is None else weights
+        hypothesis, sizes, weights = (jnp.repeat(a[:, None], count, axis=1) for a in by_client)
+        jobs = Job(hypothesis, key, sizes, init, None, values, held)
+        jobs, weights = jax.tree.map(
+            lambda a: a.reshape(clients * count, *a.shape[2:]), (jobs, weights)
+        )
+        if keep is not None:
+            jobs = jobs._replace(kept=self._recall(keep, jobs, count))
+        if self.rehearsal is not None:
+            total, results = self._rehearse(spec, program, jobs, q)
         else:
-            program = tried(program, objective, central, self.columns)
-            _, report = self._fold(program, "trial", {**jobs, **exam}, 1, said)
-        losses = report["held_loss"].reshape(clients, folds, len(cover))
-        # What diverges is not chosen.
-        sound = (report["finite"].reshape(losses.shape) > 0) & ~jnp.isnan(losses)
-        losses = jnp.where(sound, losses, jnp.inf)
-        total = held.sizes.sum(axis=1)
-        share = held.sizes / jnp.maximum(total[:, None], 1)
-        means = jnp.where(share[:, :, None] > 0, losses * share[:, :, None], 0).sum(axis=1)
-        return Trial(means, total > 0, report.get("own"), report["finite"].astype(bool))
+            asked = None if ask is None else self._asked(*ask, given.plan, spec.copies)
+            if asked is not None and asked.answers is not None and jobs.held is not None:
+                jobs = jobs._replace(held=answered(asked, self.columns, jobs))
+            total, results = fold(
+                program, given.plan, self.columns, jobs, weights, spec.batch,
+                q=q, devices=self._devices, ask=asked,
+            )  # fmt: skip
+        record, kept, finite = results
+        if keep is not None and count == 1:
+            self.keep(kept)
+        member = jobs.hypothesis == jnp.arange(q)[:, None]
+        weight = jnp.where(member, weights, 0).sum(axis=1)
+        if count > 1:
+            record, finite = jax.tree.map(
+                lambda a: a.reshape(clients, count, *a.shape[1:]), (record, finite)
+            )
+        return Passed(total, weight, record, finite.astype(bool)), jobs
 
-    def _keys(self, name: str, copies: int) -> Tree:
-        """The keys of a pass's jobs, and of what they draw at random to start from."""
-        keys = {"key": self.clients[f"{name} key"], "init": self.clients[f"{name} init"]}
-        flat = jax.tree.map(lambda a: jnp.repeat(a.reshape(-1, 2), copies, axis=0), keys)
-        return {**flat, "group": jnp.zeros(len(flat["key"]), jnp.int32)}
+    def _given(self, spec: Pass) -> PassInput:
+        if self.rehearsal is None:
+            return next(self._next)
+        clients, draws = len(self.sizes), spec.jobs // spec.copies
+        words = jnp.zeros((clients, draws, 2), jnp.uint32)
+        rows = jnp.zeros((clients, draws, HELD), jnp.int32)
+        held = None if spec.reads is None else Held(rows, jnp.zeros((clients, draws), jnp.int32))
+        return PassInput(None, words, words, held)
 
-    def _said(
-        self, name: str, objective: Objective, central: Params, readers: int
-    ) -> jax.Array | None:
-        """What the central hypotheses say of a pass's examples, if it pays to ask all of them."""
-        if not objective.asks(central, readers) or set(self.columns) == {"y"}:
-            return None
-        plan = self.plans[name]
-        return said_of(objective, central, self.columns, plan.order, read_by(plan))
+    def _rehearse(self, spec: Pass, program: ClientProgram, jobs: Job, q: int) -> tuple[Tree, Tree]:
+        """Results of the right shapes, without a step; and a note that there is such a pass."""
+        assert self.rehearsal is not None
+        one = jax.tree.map(lambda a: a[0], jobs)
+        program = judged(program)
+        ended = jax.eval_shape(lambda: program.end(program.start(one), one))
+        leaves = jax.tree.leaves(ended.upload)
+        bytes_ = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+        self.rehearsal.passes.append(dataclasses.replace(spec, q=q, bytes_up=bytes_))
+        total = jax.tree.map(lambda a: jnp.zeros((q, *a.shape), a.dtype), ended.upload)
+        count = len(jobs.hypothesis)
+        results = (ended.record, ended.keep, ended.finite)
+        return total, jax.tree.map(lambda a: jnp.zeros((count, *a.shape), a.dtype), results)
 
-    def _fold(
-        self, program: Program, name: str, jobs: Tree, q: int, said: jax.Array | None = None
-    ) -> tuple[Tree, Tree]:
-        plan, batch = self.plans[name], self.batches[name]
-        return fold(program, plan, self.columns, jobs, batch, q, self.devices, said)
+    def _asked(
+        self, objective: Objective, ask: Ask | None, plan: Schedule, readers: int
+    ) -> Ask | None:
+        """Who predicts ``Batch.central``; all at once where that pays."""
+        if ask is None or not it_pays(objective, ask, self.columns, readers):
+            return ask
+        said = answers(ask, self.columns, plan.order, read_by(plan))
+        return ask._replace(answers=said)
 
+    def _recall(self, begins: Callable[[Job], Tree], jobs: Job, count: int) -> Tree:
+        """What each job's client has kept, or how that begins."""
+        begin = jax.vmap(begins)(jobs)
+        if self.rehearsal is not None:
+            shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), begin)
+            if self.rehearsal.keeps not in (None, shapes):
+                raise ConfigError("a client keeps one state, of the same shapes in all passes")
+            self.rehearsal.keeps = shapes
+            return begin
+        assert self.kept is not None
+        place = jnp.repeat(self._inputs.place, count)
+        old = jax.tree.map(lambda a: a[place], self.kept.table)
+        return where_visited(self.kept.visited[place], old, begin)
 
-def _kept(program: Program) -> Program:
-    """The same job, reporting what it has trained."""
-
-    def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
-        own, report = program.end(carry, job)
-        return {}, {**report, "own": own}
-
-    return program._replace(end=end)
-
-
-def _pick(hypotheses: Params, k: jax.Array) -> Params:
-    return jax.tree.map(lambda a: a[k], hypotheses)
+    def keep(self, state: Tree) -> None:
+        """Let clients keep a state, [clients, ...], that a pass began with ``keep``."""
+        if self.rehearsal is None and self.kept is not None:
+            place = self._inputs.place
+            table = jax.tree.map(lambda t, a: t.at[place].set(a), self.kept.table, state)
+            self.kept = Kept(table, self.kept.visited.at[place].set(True))
 
 
 def sample_cohorts(seed: int, rounds: range, population: int, size: int) -> npt.NDArray[np.int64]:

@@ -1,138 +1,129 @@
 """The one compiled loop: lanes step through a schedule, and take turns where it says.
 
-Two forms. ``fold`` packs many jobs into few lanes and sums what they end with (a round of
-federated averaging). ``each`` gives every lane one job and keeps what it ends with
-(personalization). Both run any ``start`` / ``step`` / ``end`` over any carry.
+There are two forms. ``fold`` packs many jobs into few lanes and sums what they upload (a round of
+federated averaging). ``each`` gives every lane one job and returns what it uploads
+(personalization). Both run any :class:`~sartor.engine.job.ClientProgram`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from sartor.engine.job import Ask, Batch, ClientProgram, Ended, Job, judged
 from sartor.engine.schedule import Schedule
+from sartor.models import take
 from sartor.trees import Tree
 
 LANES = "lanes"
 """Name of the mesh axis that lanes are spread over when there are several devices."""
 
 
-class Batch(NamedTuple):
-    """What a step sees: some examples, which of them count, and a random key of its own."""
-
-    x: Any
-    y: jax.Array
-    mask: jax.Array
-    key: jax.Array
-
-    def mean(self, values: jax.Array) -> jax.Array:
-        """The mean over the examples that count."""
-        total = jnp.where(self.mask, values, 0).sum()
-        return total / jnp.maximum(self.mask.sum(), 1)
-
-
-class Program(NamedTuple):
-    """What a job does.
-
-    Attributes:
-        start: ``start(job) -> carry``, where ``job`` is the job's row of the jobs' arrays.
-        step: ``step(carry, batch, job) -> carry``.
-        end: ``end(carry, job) -> (contribution, report)``: what is summed over jobs, and a small
-            record that is kept for each job.
-    """
-
-    start: Callable[[Tree], Tree]
-    step: Callable[[Tree, Batch, Tree], Tree]
-    end: Callable[[Tree, Tree], tuple[Tree, Tree]]
-
-
 def fold(
-    program: Program,
+    program: ClientProgram,
     plan: Schedule,
     columns: dict[str, jax.Array],
-    jobs: Tree,
+    jobs: Job,
+    weights: jax.Array,
     batch: int,
-    groups: int = 1,
+    *,
+    q: int = 1,
     devices: int = 1,
-    said: jax.Array | None = None,
+    ask: Ask | None = None,
 ) -> tuple[Tree, Tree]:
-    """Run one round: the sum of all jobs' contributions by group, and each job's report.
+    """Run one round: the weighted sums of all uploads by hypothesis, and every job's other results.
 
     Called inside ``jit`` (and, with several devices, inside ``shard_map`` over ``LANES``) with the
-    round's slice of a schedule. ``jobs`` is a pytree of arrays [jobs, ...] with the jobs' keys
-    under ``"key"`` and the groups that they are summed in under ``"group"``. Sums are
-    [groups, ...]; reports [jobs, ...]. ``said`` is what the central hypotheses say of the
-    schedule's examples, [q, examples, ...]: a step is told what the one of its job's ``"cluster"``
-    says.
+    round's slice of a schedule.
+
+    Args:
+        program: what a job does.
+        plan: who works when.
+        columns: the data's columns.
+        jobs: all jobs, [jobs, ...].
+        weights: [jobs] how much each upload counts.
+        batch: examples in a step.
+        q: how many hypotheses uploads are summed for.
+        devices: over how many devices the lanes are spread.
+        ask: who predicts ``Batch.central``.
+
+    Returns:
+        The sums, [q, ...]; and what jobs record and keep, [jobs, ...], with whether all that they
+        end with is ``finite``.
     """
     lanes = plan.valid.shape[1]
-    members = jobs["group"].shape[0]
-    start, step, end = (_over_lanes(f, lanes) for f in program)
-    every = jnp.arange(groups)[:, None]
+    members = weights.shape[0]
+    start, step, end = (_over_lanes(f, lanes) for f in judged(program))
+    every = jnp.arange(q)[:, None]
 
-    def of(who: jax.Array) -> Tree:
+    def of(who: jax.Array) -> Job:
         return jax.tree.map(lambda a: a[jnp.maximum(who, 0)], jobs)
 
     def work(s: jax.Array, carry: Tree) -> Tree:
-        job = _told(of(plan.job[s]), plan, s, batch, said)
-        examples = _batch(plan, s, batch, columns, job)
+        job = of(plan.job[s])
+        examples = _batch(plan, s, batch, columns, job, ask=ask)
         return _where(plan.valid[s] > 0, step(carry, examples, job), carry)
 
+    def hand_in(carry: Tree, job: Job) -> tuple[Tree, Tree]:
+        ended = end(carry, job)
+        return ended.upload, (ended.record, ended.keep, ended.finite)
+
     def turn(n: jax.Array, state: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
-        carry, total, reports = state
+        carry, total, results = state
         carry = jax.lax.fori_loop(plan.bounds[n, 0], plan.bounds[n + 1, 0], work, carry)
         who = plan.hands_in[n]
-        job = of(who)
-        contribution, report = end(carry, job)
-        mine = (who >= 0) & (job["group"] == every)  # [groups, lanes]
-        total = jax.tree.map(
-            lambda t, c: t + jnp.where(_like(mine, c[None]), c[None], 0).sum(axis=1),
-            total,
-            contribution,
-        )
+        job, weight = of(who), weights[jnp.maximum(who, 0)]
+        upload, result = hand_in(carry, job)
+        mine = (who >= 0) & (job.hypothesis == every)  # [q, lanes]
+
+        def add(sums: jax.Array, one: jax.Array) -> jax.Array:
+            one = _like(weight, one) * one
+            return sums + jnp.where(_like(mine, one[None]), one[None], 0).sum(axis=1)
+
+        total = jax.tree.map(add, total, upload)
         place = jnp.where(who >= 0, who, members)  # out of bounds: dropped
-        reports = jax.tree.map(lambda r, v: r.at[place].set(v, mode="drop"), reports, report)
+        results = jax.tree.map(lambda r, v: r.at[place].set(v, mode="drop"), results, result)
         after = plan.takes[n + 1]
-        return _where(after >= 0, start(of(after)), carry), total, reports
+        return _where(after >= 0, start(of(after)), carry), total, results
 
     carry = start(of(plan.takes[0]))
-    contribution, report = jax.eval_shape(end, carry, of(plan.takes[0]))
-    total = jax.tree.map(lambda c: jnp.zeros((groups, *c.shape[1:]), c.dtype), contribution)
-    reports = jax.tree.map(lambda r: jnp.zeros((members, *r.shape[1:]), r.dtype), report)
-    _, total, reports = jax.lax.fori_loop(0, plan.turns[0], turn, (carry, total, reports))
+    upload, result = jax.eval_shape(hand_in, carry, of(plan.takes[0]))
+    total = jax.tree.map(lambda c: jnp.zeros((q, *c.shape[1:]), c.dtype), upload)
+    results = jax.tree.map(lambda r: jnp.zeros((members, *r.shape[1:]), r.dtype), result)
+    _, total, results = jax.lax.fori_loop(0, plan.turns[0], turn, (carry, total, results))
     if devices > 1:
-        total, reports = jax.lax.psum((total, reports), LANES)
-    return total, reports
+        total, results = jax.lax.psum((total, results), LANES)
+    return total, results
 
 
 def each(
-    program: Program,
+    program: ClientProgram,
     plan: Schedule,
     columns: dict[str, jax.Array],
-    jobs: Tree,
+    jobs: Job,
     batch: int,
-    beside: int = 0,
-    said: jax.Array | None = None,
-) -> tuple[Tree, Tree]:
-    """Run one job in each lane: what every job ends with, and its report.
+    *,
+    extra: int = 0,
+    ask: Ask | None = None,
+) -> Ended:
+    """Run one job in each lane: what every job ends with.
 
     Like :func:`fold`, with ``jobs`` in the order of the lanes and a single turn. In every step
-    ``beside`` examples follow the job's own, to be read as they are.
+    ``extra`` examples follow the job's own.
     """
     lanes = plan.valid.shape[1]
-    start, step, end = (_over_lanes(f, lanes) for f in program)
+    start, step, end = (_over_lanes(f, lanes) for f in judged(program))
 
     def work(s: jax.Array, carry: Tree) -> Tree:
-        examples = _batch(plan, s, batch, columns, jobs, beside)
-        told = _told(jobs, plan, s, batch + beside, said)
-        return _where(plan.valid[s] > 0, step(carry, examples, told), carry)
+        examples = _batch(plan, s, batch, columns, jobs, extra, ask)
+        return _where(plan.valid[s] > 0, step(carry, examples, jobs), carry)
 
     carry = jax.lax.fori_loop(0, plan.bounds[1, 0], work, start(jobs))
-    result: tuple[Tree, Tree] = end(carry, jobs)
-    return result
+    ended: Ended = end(carry, jobs)
+    return ended
 
 
 def _batch(
@@ -140,44 +131,30 @@ def _batch(
     s: jax.Array,
     batch: int,
     columns: dict[str, jax.Array],
-    job: Tree,
-    beside: int = 0,
+    job: Job,
+    extra: int = 0,
+    ask: Ask | None = None,
 ) -> Batch:
     """The batches of all lanes at step s."""
-    place, valid = jnp.arange(batch + beside), plan.valid[s][:, None]
-    x, y = take(columns, plan.order[_places(plan, s, batch, beside)])
-    mask = place < valid
-    # Threefry gives a lane the same bits whether it runs alone or beside others; `rbg` does not.
-    keys = jax.random.wrap_key_data(job["key"], impl="threefry2x32")
-    return Batch(x, y, mask, jax.vmap(jax.random.fold_in)(keys, plan.tick[s]))
-
-
-def _places(plan: Schedule, s: jax.Array, batch: int, beside: int) -> jax.Array:
-    """Where the batches of all lanes are in the list of examples."""
-    place, valid = jnp.arange(batch + beside), plan.valid[s][:, None]
+    place, valid = jnp.arange(batch + extra), plan.valid[s][:, None]
     # What is masked is a job's own last example, not a stranger's.
     read = jnp.where(place < batch, jnp.clip(place, 0, valid - 1), place)
-    return plan.at[s][:, None] + read
+    places = plan.at[s][:, None] + read
+    x, y = take(columns, plan.order[places])
+    # Threefry gives a lane the same bits whether it runs alone or beside others; `rbg` does not.
+    keys = jax.random.wrap_key_data(job.key, impl="threefry2x32")
+    keys = jax.vmap(jax.random.fold_in)(keys, plan.tick[s])
+    central = None
+    if ask is not None and ask.answers is not None:
+        central = ask.answers[job.hypothesis[:, None], places]
+    elif ask is not None:
+        central = _over_lanes(ask.one, len(valid))(job.hypothesis, x)
+    return Batch(x, y, place < valid, keys, central)
 
 
 def read_by(plan: Schedule) -> jax.Array:
     """How many of a schedule's examples are read by anybody."""
     return jnp.max(jnp.asarray(plan.at) + plan.valid)
-
-
-def _told(job: Tree, plan: Schedule, s: jax.Array, batch: int, said: jax.Array | None) -> Tree:
-    """The jobs of all lanes, with what the central hypothesis of each says of its batch."""
-    if said is None:
-        return job
-    places = _places(plan, s, batch, 0)
-    return {**job, "said": said[job["cluster"][:, None], places]}
-
-
-def take(columns: dict[str, jax.Array], rows: jax.Array) -> tuple[Any, jax.Array]:
-    """Features and labels of rows: one feature column as it is, several as a dict, none as None."""
-    features = {name: column[rows] for name, column in columns.items() if name != "y"}
-    x = None if not features else features["x"] if list(features) == ["x"] else features
-    return x, columns["y"][rows]
 
 
 def _over_lanes(f: Callable[..., Tree], lanes: int) -> Callable[..., Tree]:

@@ -1,14 +1,17 @@
-"""What a client's own model starts from, minimises and predicts, beside the central hypotheses."""
+"""What a client's own model starts from, minimises and predicts, next to the central hypotheses."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import jax
+import jax.numpy as jnp
 
-from sartor.engine.lanes import Batch
+from sartor.engine.job import Ask, Batch, Job
 from sartor.models import Model, Params, in_precision
 from sartor.trees import Tree, flatten, unflatten
 
@@ -16,120 +19,143 @@ Leaves = Mapping[str, Any]
 """Parameters by leaf name."""
 
 
-class Objective(Protocol):
-    """What a personal algorithm minimises for one client; it must be hashable.
+@dataclasses.dataclass(frozen=True)
+class Objective(abc.ABC):
+    """What a personal algorithm minimises for one client.
 
-    ``central`` are the central hypotheses, stacked [q, ...], or ``None``; ``job`` is what is known
-    of the client: ``cluster``, its hypothesis, and what else the algorithm has asked for.
+    Subclasses are frozen dataclasses that define ``start``, ``loss`` and ``predict``; the rest has
+    defaults. ``own`` are the leaves that the client has of its own, ``central`` the central
+    hypotheses, stacked [q, ...], or ``None``. ``job.hypothesis`` says which of them is the
+    client's, and ``job.values`` what was chosen for it, such as ``"lambda"``.
+
+    Attributes:
+        model: the hypothesis class of what is predicted.
     """
 
-    @property
-    def model(self) -> Model:
-        """The hypothesis class of what is predicted."""
+    model: Model
 
-    def __hash__(self) -> int:
-        """Compiled programs are found again by it."""
+    asks_central: ClassVar[bool] = False
+    """Whether ``batch.central`` is needed: what the client's central hypothesis predicts."""
+
+    idle_at_zero: ClassVar[bool] = False
+    """Whether with λ = 0 the client's own leaves do not matter, so that none are trained."""
+
+    known: ClassVar[dict[str, type[Objective]]] = {}
+    """All objectives by name: how saved models find theirs."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        Objective.known[cls.__name__.lower()] = cls
+
+    @abc.abstractmethod
+    def start(self, central: Params, job: Job) -> Leaves:
+        """The client's own leaves before the first step."""
+
+    @abc.abstractmethod
+    def loss(self, own: Leaves, central: Params, batch: Batch, job: Job) -> jax.Array:
+        """What a step descends."""
+
+    @abc.abstractmethod
+    def predict(self, own: Leaves, central: Params, batch: Batch, job: Job) -> jax.Array:
+        """Log-probabilities, or means, in evaluation mode."""
+
+    @property
+    def standalone(self) -> bool:
+        """Whether no central hypothesis is needed."""
+        return False
 
     @property
     def exact(self) -> bool:
-        """Whether the minimiser can be found at once, from a batch of all examples."""
+        """Whether ``solve`` finds the minimiser at once, from a batch of all examples."""
+        return False
 
-    def solve(self, central: Params, batch: Batch, job: Tree) -> Leaves:
+    def solve(self, central: Params, batch: Batch, job: Job) -> Leaves:
         """That minimiser."""
+        raise NotImplementedError
 
-    def shapes(self) -> dict[str, Any]:
-        """The leaves that a client has of its own, by name; each with ``shape`` and ``dtype``."""
+    def whole(self, own: Leaves, central: Params, job: Job) -> Params:
+        """The client's own hypothesis, for whoever wants to have it."""
+        return dict(own)
 
-    def start(self, central: Params, job: Tree) -> Leaves:
-        """The client's own leaves before the first step."""
+    def abstain(self, own: Leaves, central: Params, job: Job) -> tuple[Leaves, dict[str, float]]:
+        """Leaves and values with which clients predict exactly as their central hypotheses do.
 
-    def loss(self, own: Leaves, central: Params, batch: Batch, job: Tree) -> jax.Array:
-        """What a step descends."""
-
-    def predict(self, own: Leaves, central: Params, x: Any, job: Tree) -> jax.Array:
-        """Log-probabilities, or means, in evaluation mode."""
-
-    def whole(self, own: Leaves, central: Params, job: Tree) -> Params:
-        """The client's own hypothesis, as a whole."""
-
-    def asks(self, central: Params, readers: int) -> bool:
-        """Whether to find out once what all central hypotheses say of examples.
-
-        It pays for the objectives that need it, where more jobs read each example than there are
-        hypotheses. Jobs are then told under ``said``.
+        Needed for ``guard``, which lets a client keep the central model. It is called for several
+        clients at once: leaves are [clients, ...], and so is ``job.hypothesis``.
         """
+        raise NotImplementedError(f"{type(self).__name__} defines no `abstain`, which guard needs")
 
-    def says(self, central: Params, x: Any) -> jax.Array:
-        """What every central hypothesis says of examples: [q, n, ...]."""
 
-    def in_precision(self, precision: Literal["f32", "bf16"]) -> Objective:
-        """The same, computing in another precision."""
+def leaf_shapes(objective: Objective) -> dict[str, Any]:
+    """The leaves that a client has of its own, by name; each with ``shape`` and ``dtype``."""
+
+    def start() -> Leaves:
+        central = jax.vmap(objective.model.init)(jax.random.split(jax.random.key(0), 1))
+        word = jnp.zeros(2, jnp.uint32)
+        return dict(objective.start(central, Job(jnp.zeros((), jnp.int32), word, 1.0, word)))
+
+    shapes: dict[str, Any] = jax.eval_shape(start)
+    return shapes
+
+
+def lowered(objective: Objective, precision: Literal["f32", "bf16"]) -> Objective:
+    """The same objective, with all its models computing in another precision."""
+    models = {
+        field.name: in_precision(value, precision)
+        for field in dataclasses.fields(objective)
+        if isinstance(value := getattr(objective, field.name), Model)
+    }
+    return dataclasses.replace(objective, **models)
+
+
+def is_complete(kind: type[Any]) -> bool:
+    """Whether a class defines all that it has to."""
+    return not inspect.isabstract(kind)
 
 
 @dataclasses.dataclass(frozen=True)
-class Own:
+class Own(Objective):
     """The client has a whole model, or some layers of one, and minimises its loss on a batch.
 
     Attributes:
         model: the hypothesis class.
-        trained: names of the leaves that the client has of its own; the others are its central
-            hypothesis's.
+        trained: names of the leaves that the client has of its own. The others are those of its
+            central hypothesis.
         from_scratch: start at random and not from the central hypothesis.
     """
 
-    model: Model
-    trained: tuple[str, ...]
+    trained: tuple[str, ...] = ()
     from_scratch: bool = False
 
     @property
-    def exact(self) -> bool:
-        """It is trained by gradient steps."""
-        return False
+    def standalone(self) -> bool:
+        """A model that starts at random is the client's alone."""
+        return self.from_scratch
 
-    def solve(self, central: Params, batch: Batch, job: Tree) -> Leaves:
-        """There is no such thing."""
-        raise NotImplementedError
-
-    def shapes(self) -> dict[str, Any]:
-        """The leaves that are trained."""
-        leaves = flatten(self._shape())
-        return {name: leaves[name] for name in self.trained}
-
-    def start(self, central: Params, job: Tree) -> Leaves:
-        """The central hypothesis of the client's cluster, or a random one."""
+    def start(self, central: Params, job: Job) -> Leaves:
+        """The client's central hypothesis, or a random one."""
         if self.from_scratch:
-            key = jax.random.wrap_key_data(job["init"], impl="threefry2x32")
-            return flatten(self.model.init(key))
+            return flatten(self.model.init(job.init_key))
         return pick(central, job, self.trained)
 
-    def loss(self, own: Leaves, central: Params, batch: Batch, job: Tree) -> jax.Array:
+    def loss(self, own: Leaves, central: Params, batch: Batch, job: Job) -> jax.Array:
         """The mean training loss of the batch."""
         whole = self.whole(own, central, job)
         return batch.mean(self.model.loss(whole, batch.x, batch.y, batch.key))
 
-    def predict(self, own: Leaves, central: Params, x: Any, job: Tree) -> jax.Array:
-        """What the client's model says."""
-        return self.model.apply(self.whole(own, central, job), x, None)
+    def predict(self, own: Leaves, central: Params, batch: Batch, job: Job) -> jax.Array:
+        """What the client's model predicts."""
+        return self.model.apply(self.whole(own, central, job), batch.x, None)
 
-    def whole(self, own: Leaves, central: Params, job: Tree) -> Params:
+    def whole(self, own: Leaves, central: Params, job: Job) -> Params:
         """A whole hypothesis: the client's leaves, and the central ones for the rest."""
-        frozen = [name for name in flatten(self._shape()) if name not in own]
-        return unflatten(self._shape(), {**own, **pick(central, job, frozen)} if frozen else own)
+        shape = jax.eval_shape(self.model.init, jax.random.key(0))
+        frozen = [name for name in flatten(shape) if name not in own]
+        return unflatten(shape, {**own, **pick(central, job, frozen)} if frozen else own)
 
-    def asks(self, central: Params, readers: int) -> bool:
-        """The client's model is all that predicts."""
-        return False
-
-    def says(self, central: Params, x: Any) -> jax.Array:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def in_precision(self, precision: Literal["f32", "bf16"]) -> Own:
-        """The same, computing in another precision."""
-        return dataclasses.replace(self, model=in_precision(self.model, precision))
-
-    def _shape(self) -> Params:
-        return jax.eval_shape(self.model.init, jax.random.key(0))
+    def abstain(self, own: Leaves, central: Params, job: Job) -> tuple[Leaves, dict[str, float]]:
+        """The leaves of the central hypothesis."""
+        return pick(central, job, own), {}
 
 
 SMALL = 2**16
@@ -142,7 +168,22 @@ def over_hypotheses(f: Callable[[Params], Tree], hypotheses: Params) -> Tree:
     return jax.vmap(f)(hypotheses) if numbers < SMALL else jax.lax.map(f, hypotheses)
 
 
-def pick(central: Params, job: Tree, names: Any) -> dict[str, Any]:
-    """Some leaves of the central hypothesis of a job."""
+def pick(central: Params, job: Job, names: Any) -> dict[str, Any]:
+    """Some leaves of a job's central hypothesis."""
     leaves = flatten(central)
-    return {name: leaves[name][job["cluster"]] for name in names}
+    return {name: leaves[name][job.hypothesis] for name in names}
+
+
+def asking(objective: Objective, central: Params) -> Ask | None:
+    """Who predicts ``batch.central`` for an objective that needs it."""
+    if not objective.asks_central:
+        return None
+    model = objective.model
+    return Ask(lambda hypothesis, x: model.apply(hypothesis, x, None), central)
+
+
+def predict(objective: Objective, own: Leaves, central: Params, x: Any, job: Job) -> jax.Array:
+    """What a client's own leaves predict for examples, in evaluation mode."""
+    ask = asking(objective, central)
+    said = None if ask is None else ask.one(job.hypothesis, x)
+    return objective.predict(own, central, Batch(x, None, central=said), job)

@@ -6,12 +6,8 @@ import dataclasses
 import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import numpy.typing as npt
 import optax
 
 from sartor.caching import made_once
@@ -66,55 +62,12 @@ class Optimizer:
             raise ConfigError(f"optimizer {self.name!r}: {error}") from error
 
 
-class Averaged(NamedTuple):
-    """The memory of :func:`averaged_sgd`: a job that ends with it hands in the average."""
-
-    centre: Any
-    average: Any
-    steps: jax.Array
-
-
-@made_once(maxsize=32)
-def averaged_sgd(radius: float) -> optax.GradientTransformation:
-    """Gradient steps of size 1, projected on a ball around the start; the result is their average.
-
-    Step sizes are the loss's business here: where they differ from client to client, it is scaled.
-    """
-
-    def init(params: Any) -> Averaged:
-        return Averaged(params, params, jnp.zeros(()))
-
-    def update(gradient: Any, memory: Averaged, params: Any) -> tuple[Any, Averaged]:
-        steps = memory.steps + 1
-        average = jax.tree.map(lambda a, p: a + (p - a) / steps, memory.average, params)
-        away = jax.tree.map(lambda p, g, c: p - g - c, params, gradient, memory.centre)
-        scale = jnp.minimum(1.0, radius / jnp.maximum(optax.tree.norm(away), 1e-30))
-        updates = jax.tree.map(
-            lambda a, c, p: (c + scale * a - p).astype(p.dtype), away, memory.centre, params
-        )
-        return updates, Averaged(memory.centre, average, steps)
-
-    return optax.GradientTransformation(init, update)
-
-
-UNIT_SGD = Optimizer("sgd", (("learning_rate", 1.0),))
-"""SGD whose steps a job scales by its ``rate``: programs are compiled once for all step sizes."""
-
 Chosen: TypeAlias = Optimizer | optax.GradientTransformation | None
-"""An optimizer by name, any of optax's, or the algorithm's own default."""
+"""An optimizer by name, any of optax's, or plain SGD."""
 
 
-def rates(chosen: Chosen, learning_rate: float, jobs: int) -> dict[str, npt.NDArray[np.float32]]:
-    """What jobs have to know of their step size: nothing if the optimizer was chosen with its own.
-
-    >>> rates(None, 0.5, jobs=2)
-    {'rate': array([0.5, 0.5], dtype=float32)}
-    """
-    return {} if chosen is not None else {"rate": np.full(jobs, learning_rate, np.float32)}
-
-
-def build(chosen: Chosen, otherwise: Optimizer) -> optax.GradientTransformation:
-    """The transformation that was chosen, or the default one."""
+def build(chosen: Chosen, learning_rate: Any) -> optax.GradientTransformation:
+    """The transformation that was chosen; plain SGD with this step size if none was."""
     if chosen is None:
-        return otherwise.build()
+        return optax.sgd(learning_rate)
     return chosen.build() if isinstance(chosen, Optimizer) else chosen

@@ -1,176 +1,240 @@
-"""What jobs do: train, take one gradient, and be tried on examples that were held out."""
+"""What jobs do: train, take one gradient step, and be tried on examples that were held out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from sartor.engine.lanes import Batch, Program, take
-from sartor.engine.objectives import Leaves, Objective
-from sartor.engine.optimizers import Averaged
-from sartor.models import Params
+from sartor.engine.job import Ask, Batch, ClientProgram, Ended, Held, Job
+from sartor.engine.objectives import Leaves, Objective, lowered, over_hypotheses
+from sartor.engine.optimizers import Chosen, build
+from sartor.models import Params, take
 from sartor.trees import Tree
 
 HELD = 32
 """Examples that a job is tried on at a time."""
 
-SAID = 128
+ASKED = 128
 """Examples that the central hypotheses are asked about at a time."""
 
-Loss = Callable[[Params, Batch, Tree], jax.Array]
+Loss = Callable[[Params, Batch, Job], jax.Array]
 """``loss(params, batch, job)``: what a step descends."""
+
+ChooseOptimizer = Callable[[Job], optax.GradientTransformation]
+"""A job's optimizer. Step sizes may differ from job to job without another compilation."""
+
+
+class Recipe(NamedTuple):
+    """How a client trains leaves of its own.
+
+    Attributes:
+        objective: what it minimises.
+        optimizer: its optimizer; SGD with the job's ``values["learning_rate"]`` if there is none.
+        epochs: passes over its examples.
+        batch: examples in a step.
+        final: gives the result from the last leaves and the optimizer's memory, if it is not just
+            the last leaves.
+    """
+
+    objective: Objective
+    optimizer: Chosen
+    epochs: int
+    batch: int
+    final: Callable[[Params, Any], Params] | None = None
+
+    def optimizer_of(self, job: Job) -> optax.GradientTransformation:
+        """The optimizer of a job."""
+        return build(self.optimizer, None if self.optimizer else job.values["learning_rate"])
+
+    def lowered(self, precision: Literal["f32", "bf16"]) -> Recipe:
+        """The same recipe, computing in another precision."""
+        return self._replace(objective=lowered(self.objective, precision))
 
 
 def trainer(
-    loss: Loss, optimizer: optax.GradientTransformation, start: Callable[[Tree], Params]
-) -> Program:
+    loss: Loss,
+    optimizer: ChooseOptimizer,
+    start: Callable[[Job], Params],
+    final: Callable[[Params, Any], Params] | None = None,
+) -> ClientProgram:
     """A job that trains parameters by gradient steps on batches.
 
     Args:
         loss: what a step descends.
-        optimizer: the client's optimizer; its state starts anew with every job, and its updates
-            are scaled by the job's ``rate``, if it has one.
+        optimizer: the job's optimizer; its state starts anew with every job.
         start: ``start(job)`` gives the parameters that the job trains.
+        final: ``final(params, memory)`` gives the result of the job, from the last parameters and
+            the optimizer's memory; the last parameters if not given.
 
     Returns:
-        A program that ends with the trained parameters and reports the mean training loss over
-        all examples seen, and whether everything stayed finite.
+        A program that uploads the trained parameters, and records the mean training ``loss`` over
+        all examples that it read.
     """
 
-    def begin(job: Tree) -> Tree:
+    def begin(job: Job) -> Tree:
         params = start(job)
-        return params, optimizer.init(params), jnp.zeros(()), jnp.zeros(())
+        return params, optimizer(job).init(params), jnp.zeros(()), jnp.zeros(())
 
-    def step(carry: Tree, batch: Batch, job: Tree) -> Tree:
+    def step(carry: Tree, batch: Batch, job: Job) -> Tree:
         params, memory, total, seen = carry
         value, gradient = jax.value_and_grad(loss)(params, batch, job)
-        updates, memory = optimizer.update(gradient, memory, params)
-        if "rate" in job:
-            updates = jax.tree.map(lambda u: (job["rate"] * u).astype(u.dtype), updates)
+        updates, memory = optimizer(job).update(gradient, memory, params)
         count = batch.mask.sum().astype(jnp.float32)
         params = optax.apply_updates(params, updates)
         return params, memory, total + value * count, seen + count
 
-    def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
+    def end(carry: Tree, job: Job) -> Ended:
         params, memory, total, seen = carry
-        if isinstance(memory, Averaged):
-            params = memory.average
-        return params, _report(params, total, seen)
+        params = params if final is None else final(params, memory)
+        return Ended(params, {"loss": total / jnp.maximum(seen, 1)})
 
-    return Program(begin, step, end)
-
-
-def personal(
-    objective: Objective, optimizer: optax.GradientTransformation, central: Params
-) -> Program:
-    """A job that trains a client's own leaves, or finds them at once where that is possible."""
-    if not objective.exact:
-        return trainer(
-            lambda own, batch, job: objective.loss(own, central, batch, job),
-            optimizer,
-            lambda job: dict(objective.start(central, job)),
-        )
-
-    def begin(job: Tree) -> Tree:
-        return dict(objective.start(central, job)), jnp.zeros(())
-
-    def step(carry: Tree, batch: Batch, job: Tree) -> Tree:
-        own = dict(objective.solve(central, batch, job))
-        return own, objective.loss(own, central, batch, job)
-
-    def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
-        own, value = carry
-        return own, {"loss": value, "finite": ~jnp.isnan(value)}
-
-    return Program(begin, step, end)
+    return ClientProgram(begin, step, end)
 
 
-def single_step(loss: Loss, start: Callable[[Tree], Params]) -> Program:
+def single_step(
+    loss: Loss, learning_rate: Any, start: Callable[[Job], Params]
+) -> ClientProgram:  # fmt: skip
     """A job that takes one gradient step, on all of its examples, batch by batch."""
 
-    def begin(job: Tree) -> Tree:
+    def begin(job: Job) -> Tree:
         nothing = jax.tree.map(jnp.zeros_like, start(job))
         return nothing, jnp.zeros(()), jnp.zeros(())
 
-    def step(carry: Tree, batch: Batch, job: Tree) -> Tree:
+    def step(carry: Tree, batch: Batch, job: Job) -> Tree:
         gradients, total, seen = carry
         value, gradient = jax.value_and_grad(loss)(start(job), batch, job)
         count = batch.mask.sum().astype(jnp.float32)
         gradients = jax.tree.map(lambda g, new: g + count * new, gradients, gradient)
         return gradients, total + value * count, seen + count
 
-    def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
+    def end(carry: Tree, job: Job) -> Ended:
         gradients, total, seen = carry
-        scale = job["rate"] / jnp.maximum(seen, 1)
+        scale = learning_rate / jnp.maximum(seen, 1)
         params = jax.tree.map(lambda p, g: p - scale * g, start(job), gradients)
-        return params, _report(params, total, seen)
+        return Ended(params, {"loss": total / jnp.maximum(seen, 1)})
 
-    return Program(begin, step, end)
+    return ClientProgram(begin, step, end)
 
 
-def tried(program: Program, objective: Objective, central: Params, columns: Tree) -> Program:
-    """The same job, ending in a trial: it reports the mean plain loss on what was held out.
+def personal(recipe: Recipe, central: Params) -> ClientProgram:
+    """A job that trains a client's own leaves, or finds them at once where that is possible.
 
-    Of what was trained nothing is kept.
+    It starts from what the client has kept, if it keeps anything.
     """
-    score = examiner(objective, central, columns)
+    objective = recipe.objective
 
-    def end(carry: Tree, job: Tree) -> tuple[Tree, Tree]:
-        own, report = program.end(carry, job)
-        return {}, {**report, "held_loss": score(job, own)}
+    def start(job: Job) -> dict[str, Any]:
+        return dict(objective.start(central, job) if job.kept is None else job.kept)
+
+    if not objective.exact:
+        return trainer(
+            lambda own, batch, job: objective.loss(own, central, batch, job),
+            recipe.optimizer_of, start, recipe.final,
+        )  # fmt: skip
+
+    def begin(job: Job) -> Tree:
+        return start(job), jnp.zeros(())
+
+    def step(carry: Tree, batch: Batch, job: Job) -> Tree:
+        own = dict(objective.solve(central, batch, job))
+        return own, objective.loss(own, central, batch, job)
+
+    def end(carry: Tree, job: Job) -> Ended:
+        own, value = carry
+        return Ended(own, {"loss": value}, finite=~jnp.isnan(value))  # log 0 is a fine parameter
+
+    return ClientProgram(begin, step, end)
+
+
+def recorded(program: ClientProgram) -> ClientProgram:
+    """The same job, uploading nothing: what it has trained is recorded as ``own``."""
+
+    def end(carry: Tree, job: Job) -> Ended:
+        ended = program.end(carry, job)
+        return Ended(record={**ended.record, "own": ended.upload}, finite=ended.well())
+
+    return program._replace(end=end)
+
+
+def tried(program: ClientProgram, score: Callable[[Job, Leaves], jax.Array]) -> ClientProgram:
+    """The same job, ending in a trial: it records the ``held_loss``, not what it trained."""
+
+    def end(carry: Tree, job: Job) -> Ended:
+        ended = program.end(carry, job)
+        record = {**ended.record, "held_loss": score(job, ended.upload)}
+        return Ended(record=record, finite=ended.well())
 
     return program._replace(end=end)
 
 
 def examiner(
-    objective: Objective, central: Params, columns: Tree
-) -> Callable[[Tree, Leaves], jax.Array]:
-    """A function of a job and what it has trained: the mean plain loss on what was held out.
+    objective: Objective, central: Params, columns: Tree, ask: Ask | None
+) -> Callable[[Job, Leaves], jax.Array]:
+    """A function of a job and what it has trained: the mean plain loss on what was held out."""
 
-    The job says what that is: rows ``held``, of which the first ``held_size`` count.
-    """
+    def score(job: Job, own: Leaves) -> jax.Array:
+        held = job.held
+        assert held is not None
 
-    def score(job: Tree, own: Leaves) -> jax.Array:
         def add(s: jax.Array, total: jax.Array) -> jax.Array:
             place = s * HELD + jnp.arange(HELD)
-            x, y = take(columns, job["held"][place])
-            told = {**job, "said": job["held said"][place]} if "held said" in job else job
-            loss, _ = objective.model.score_of(objective.predict(own, central, x, told), y)
-            return total + jnp.where(place < job["held_size"], loss, 0).sum()
+            x, y = take(columns, held.rows[place])
+            said = None
+            if held.central is not None:
+                said = held.central[place]
+            elif ask is not None:
+                said = ask.one(job.hypothesis, x)
+            batch = Batch(x, y, place < held.size, None, said)
+            loss, _ = objective.model.score_of(objective.predict(own, central, batch, job), y)
+            return total + jnp.where(batch.mask, loss, 0).sum()
 
-        batches = -(-job["held_size"] // HELD)
+        batches = -(-held.size // HELD)
         total = jax.lax.fori_loop(0, batches, add, jnp.zeros(()))
-        return total / jnp.maximum(job["held_size"], 1)
+        return total / jnp.maximum(held.size, 1)
 
     return score
 
 
-def said_of(
-    objective: Objective, central: Params, columns: Tree, rows: Any, count: Any = None
-) -> jax.Array:
-    """What the central hypotheses say of the examples in the first ``count`` rows: [q, rows, ...].
+def answers(ask: Ask, columns: Tree, rows: Any, count: Any = None) -> jax.Array:
+    """What all hypotheses predict for the examples in the first ``count`` rows: [q, rows, ...].
 
-    All of them if not given; schedules have room for more examples than there are.
+    For all rows if ``count`` is not given; schedules have room for more than there are.
     """
-    batches = -(-len(rows) // SAID)
-    grid = jnp.pad(rows, (0, batches * SAID - len(rows))).reshape(batches, SAID)
+    batches = -(-len(rows) // ASKED)
+    grid = jnp.pad(rows, (0, batches * ASKED - len(rows))).reshape(batches, ASKED)
 
-    def ask(b: Any) -> jax.Array:
-        return objective.says(central, take(columns, grid[b])[0])  # [q, batch, ...]
+    def answer(b: Any) -> jax.Array:
+        x, _ = take(columns, grid[b])
+        said: jax.Array = over_hypotheses(lambda h: ask.predict(h, x), ask.hypotheses)
+        return said  # [q, batch, ...]
 
-    shape = jax.eval_shape(ask, 0)
+    shape = jax.eval_shape(answer, 0)
     nothing = jnp.zeros((batches, *shape.shape), shape.dtype)
-    needed = batches if count is None else -(-count // SAID)
-    said = jax.lax.fori_loop(0, needed, lambda b, out: out.at[b].set(ask(b)), nothing)
+    needed = batches if count is None else -(-count // ASKED)
+    said = jax.lax.fori_loop(0, needed, lambda b, out: out.at[b].set(answer(b)), nothing)
     said = jnp.moveaxis(said, 0, 1)  # [q, batches, batch, ...]
     return said.reshape(said.shape[0], -1, *said.shape[3:])[:, : len(rows)]
 
 
-def _report(params: Params, total: jax.Array, seen: jax.Array) -> Tree:
-    mean = total / jnp.maximum(seen, 1)
-    sound = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]
-    return {"loss": mean, "finite": jnp.isfinite(mean) & jnp.stack(sound).all()}
+def answered(ask: Ask, columns: Tree, jobs: Job) -> Held:
+    """What jobs are tried on, with the predictions of their central hypotheses."""
+    held = jobs.held
+    assert held is not None
+    said = answers(ask, columns, held.rows.reshape(-1))
+    said = said.reshape(-1, *held.rows.shape, *said.shape[2:])
+    return held._replace(central=said[jobs.hypothesis, jnp.arange(len(held.rows))])
+
+
+def it_pays(objective: Objective, ask: Ask | None, columns: Tree, readers: int) -> bool:
+    """Whether to ask all hypotheses about all examples once, before jobs read them.
+
+    It does where more jobs read each example than there are hypotheses. An exact minimiser reads
+    each example once.
+    """
+    if ask is None or objective.exact or set(columns) == {"y"}:
+        return False
+    return bool(jax.tree.leaves(ask.hypotheses)[0].shape[0] < readers)

@@ -13,12 +13,14 @@ from jax.sharding import PartitionSpec
 from sartor.caching import made_once
 from sartor.data import PARTS, ClientData
 from sartor.engine.blocks import Stack, spread
-from sartor.engine.engine import Engine, source
-from sartor.engine.lanes import LANES, take
-from sartor.engine.objectives import Objective, over_hypotheses
+from sartor.engine.columns import source
+from sartor.engine.engine import Engine
+from sartor.engine.job import Job
+from sartor.engine.lanes import LANES
+from sartor.engine.objectives import Objective, lowered, over_hypotheses, predict
 from sartor.engine.schedule import Ints, padded
-from sartor.engine.together import Program
-from sartor.models import Model, Params, in_precision
+from sartor.engine.vectorize import Compiled
+from sartor.models import Model, Params, in_precision, take
 from sartor.trees import Tree
 
 BATCH = 128
@@ -123,7 +125,7 @@ def _shared(model: Model, engine: Engine, plain: bool) -> Any:
         loss, correct = jax.lax.map(batch, rows)  # [batches, q, batch]
         return tuple(a.transpose(1, 0, 2).reshape(a.shape[1], -1) for a in (loss, correct))
 
-    return Program(run)
+    return Compiled(run)
 
 
 class EachScorer:
@@ -149,29 +151,26 @@ class EachScorer:
         self.run = _each(objective, engine)
         self.reader = source(engine, data, self.lanes * most + 1)
 
-    def score(self, params: Stack, jobs: Stack, first: Ints, sizes: Ints) -> list[Scored]:
+    def score(self, params: Stack, jobs: Job, first: Ints, sizes: Ints) -> list[Scored]:
         """Score the rows ``first … first + size`` of each client under its own model."""
         place = np.arange(self.steps * BATCH)
         inside = place < sizes[:, None]
         grid = np.where(inside, first[:, None] + place, 0)
         return self._score(params, jobs, grid, sizes)
 
-    def score_same(self, params: Stack, jobs: Stack, rows: Ints) -> list[Scored]:
+    def score_same(self, params: Stack, jobs: Job, rows: Ints) -> list[Scored]:
         """Score the same rows under each client's own model."""
-        count = len(jobs["cluster"])
+        count = len(jobs.hypothesis)
         grid = np.broadcast_to(padded(rows, self.steps * BATCH), (count, self.steps * BATCH))
         return self._score(params, jobs, grid, np.full(count, len(rows)))
 
-    def _score(self, params: Stack, jobs: Stack, rows: Ints, sizes: Ints) -> list[Scored]:
+    def _score(self, params: Stack, jobs: Job, rows: Ints, sizes: Ints) -> list[Scored]:
         """Score rows [clients, steps · BATCH], of which the first ``sizes`` count."""
         grid = padded(rows, self.lanes).reshape(self.lanes, self.steps, BATCH)
         columns, places = self.reader.load(grid.transpose(1, 0, 2).astype(np.int32))
-        stack, values = (
-            {name: _filled(leaf, self.lanes) for name, leaf in tree.items()}
-            for tree in (params, jobs)
-        )
+        stack, jobs = jax.tree.map(lambda leaf: _filled(leaf, self.lanes), (params, jobs))
         needed = np.int32(-(-int(sizes.max()) // BATCH))
-        loss, correct = self.run(self.central, columns, places, needed, stack, values)
+        loss, correct = self.run(self.central, columns, places, needed, stack, jobs)
         loss, correct = np.asarray(loss), np.asarray(correct)
         return [Scored(loss[k, :n], correct[k, :n]) for k, n in enumerate(sizes)]
 
@@ -185,7 +184,7 @@ def _filled(leaf: Any, lanes: int) -> Any:
 
 @made_once(maxsize=32)
 def _each(objective: Objective, engine: Engine) -> Any:
-    objective = objective.in_precision(engine.precision)
+    objective = lowered(objective, engine.precision)
 
     def run(
         central: Params,
@@ -193,11 +192,11 @@ def _each(objective: Objective, engine: Engine) -> Any:
         rows: jax.Array,
         steps: jax.Array,
         params: Tree,
-        jobs: Tree,
+        jobs: Job,
     ) -> tuple[jax.Array, jax.Array]:
-        def one(own: Tree, job: Tree, places: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def one(own: Tree, job: Job, places: jax.Array) -> tuple[jax.Array, jax.Array]:
             x, y = take(columns, places)
-            return objective.model.score_of(objective.predict(own, central, x, job), y)
+            return objective.model.score_of(predict(objective, own, central, x, job), y)
 
         def body(s: jax.Array, out: Tree) -> Tree:
             results = jax.vmap(one)(params, jobs, rows[s])

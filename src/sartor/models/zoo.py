@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -191,6 +191,15 @@ FACTORIES: dict[str, Callable[..., Model]] = {
     "cnn": cnn,
 }
 """The ready models by the name that configurations and saved models use."""
+
+
+def rebuild(spec: Mapping[str, Any]) -> Model:
+    """A ready model from the name and arguments of its factory.
+
+    >>> rebuild({"name": "logistic", "features": 4, "classes": 2}).classes
+    2
+    """
+    return FACTORIES[spec["name"]](**{key: v for key, v in spec.items() if key != "name"})
 
 
 def _positive(name: str, value: int) -> int:

@@ -1,6 +1,7 @@
 """Personal algorithms: a model for each client (the columns of the paper's tables)."""
 
 from sartor.personal.base import Personal
+from sartor.personal.choosing import Choices
 from sartor.personal.dapper import Dapper
 from sartor.personal.finetune import Finetune
 from sartor.personal.load import load
@@ -8,20 +9,22 @@ from sartor.personal.local import Local
 from sartor.personal.mapper import Mapper
 from sartor.personal.models import PersonalModels
 from sartor.personal.objectives import Theory
+from sartor.personal.task import Source, Task
 
-ALGORITHMS: dict[str, type[Personal]] = {
-    kind.__name__: kind for kind in (Local, Finetune, Dapper, Mapper)
-}
-"""The personal algorithms by the name that configurations use."""
+ALGORITHMS = Personal.known
+"""The personal algorithms by the name that configurations use; your own once it is defined."""
 
 __all__ = [
     "ALGORITHMS",
+    "Choices",
     "Dapper",
     "Finetune",
     "Local",
     "Mapper",
     "Personal",
     "PersonalModels",
+    "Source",
+    "Task",
     "Theory",
     "load",
 ]

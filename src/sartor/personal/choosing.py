@@ -5,6 +5,7 @@ Trials are jobs like any others, (client, candidate, fold), and go through the l
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import warnings
 from pathlib import Path
@@ -14,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data import ClientData
-from sartor.engine.blocks import Block, Jobs
-from sartor.engine.schedule import Ints, Spans, ragged
+from sartor.engine import Block, Ints, Jobs, Spans, ragged
 from sartor.files import load_arrays, read_metadata, save_tree
 from sartor.randomness import mix, shuffles
 
@@ -50,7 +50,19 @@ class Trials(NamedTuple):
     how: npt.NDArray[np.str_]
 
 
-class Choice(NamedTuple):
+class Choices(NamedTuple):
+    """What there is to choose for a client.
+
+    Attributes:
+        cover: the candidates λ; none where the algorithm has no λ, one where there is no choice.
+        select: how a client chooses.
+    """
+
+    cover: tuple[float, ...] = ()
+    select: Select = "holdout"
+
+
+class Chosen(NamedTuple):
     """What the clients have chosen.
 
     Attributes:
@@ -134,17 +146,60 @@ def trial_jobs(data: ClientData, trials: Trials, seed: int, cluster: Ints, cover
     which = np.repeat(np.arange(len(trials.client)), copies)
     client = trials.client[which]
     words = mix(mix(seed, "personal", data.hashes[client]), "trial", trials.fold[which])
-    values = {
-        "cluster": cluster[client].astype(np.int32),
-        "place": client.astype(np.int32),
-        "size": trials.train.sizes[which].astype(np.float32),
-        "lambda": np.tile(cover, len(trials.client)).astype(np.float32),
-        "folds": trials.how[client] == "kfold",
-    }
-    return Jobs(client, trials.train.take(which), words, values, trials.held.take(which))
+    values = {"lambda": np.tile(cover, len(trials.client)).astype(np.float32)}
+    return Jobs(
+        client, trials.train.take(which), words, cluster[client], values,
+        trials.held.take(which), trials.how[client] == "kfold",
+    )  # fmt: skip
 
 
-class Book:
+@dataclasses.dataclass(frozen=True)
+class TrialReading:
+    """What a cohort's trials of λ read in a round: folds, and inside a fold the candidates.
+
+    Attributes:
+        select: how a client chooses.
+        folds: how many folds a client makes that has no validation part.
+        cover: the candidates, from the largest on: those that share draws need one that trains
+            first, and with λ = 0 nothing is trained.
+        parts: on how many folds each candidate is tried.
+        whole: whether every trial trains on all that its client would train on in the end.
+    """
+
+    select: Select
+    folds: int
+    cover: tuple[float, ...]
+    parts: int
+    whole: bool
+
+    @classmethod
+    def of(
+        cls, data: ClientData, select: Select, folds: int, cover: tuple[float, ...], seed: int
+    ) -> TrialReading:
+        """What seen clients of a data set would read."""
+        trials = make_trials(data, select, folds, seed)
+        held = bool((data.sizes("validation")[data.seen] > 0).all())
+        parts = int(trials.fold.max()) + 1 if len(trials.fold) else 1
+        whole = select == "train" or (select == "holdout" and held)
+        return cls(select, folds, cover[::-1], parts, whole)
+
+    def spans(self, data: ClientData, seed: int) -> tuple[Spans, Spans | None]:
+        """What jobs train on, [clients, parts · candidates]; and are tried on, [clients, parts]."""
+        trials = make_trials(data, self.select, self.folds, seed)
+        tables = np.zeros((4, len(data), self.parts), np.int64)
+        at = (trials.client, trials.fold)
+        for table, values in zip(tables, (*trials.train[:2], *trials.held[:2]), strict=True):
+            table[at] = values
+        first, sizes, held_first, held_sizes = tables
+        # With λ = 0 no step changes anything; one that is as short as can be hands the trial in.
+        trains = np.array(self.cover) > 0
+        wide = np.where(trains, sizes[:, :, None], np.minimum(sizes, 1)[:, :, None])
+        firsts = np.repeat(first, len(self.cover), axis=1)
+        train = Spans(firsts, wide.reshape(firsts.shape), trials.train.pool)
+        return train, Spans(held_first, held_sizes, trials.held.pool)
+
+
+class TrialLosses:
     """The losses of trials as they come in; in a file too, if there is one to go on from later.
 
     Args:
@@ -179,7 +234,7 @@ class Book:
         self._saved = time.monotonic()
 
 
-def choose(data: ClientData, trials: Trials, losses: Floats, candidates: int) -> Choice:
+def choose(data: ClientData, trials: Trials, losses: Floats, candidates: int) -> Chosen:
     """Every client takes the candidate with the lowest loss in its trials: [trials · candidates].
 
     Of candidates that are equal the first is taken. A client that could not be tried takes the
@@ -193,7 +248,7 @@ def choose(data: ClientData, trials: Trials, losses: Floats, candidates: int) ->
     tried = counts[:, 0] > 0
     prior = int(loss[tried].mean(axis=0).argmin()) if tried.any() else 0
     best = np.where(tried, np.where(np.isnan(loss), np.inf, loss).argmin(axis=1), prior)
-    return Choice(best.astype(np.int64), loss, trials.how)
+    return Chosen(best.astype(np.int64), loss, trials.how)
 
 
 def warn_of_fallbacks(name: str, select: Select, how: npt.NDArray[np.str_]) -> None:

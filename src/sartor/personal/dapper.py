@@ -2,52 +2,44 @@
 
 Section 5 and figure 3 of the paper. For every client k:
 
-1. sample r · m_k examples Ĉ' from Ĉ, the data of all seen clients or of its cluster;
-2. for each λ in a cover of [0, 1], start from h_c and minimise λ·L_k(h) + (1−λ)·L_Ĉ'(h) by SGD;
-3. take the best λ.
+1. sample r · m_k examples Ĉ' from Ĉ, the data of all seen clients or of its cluster
+   (:class:`Interpolation`);
+2. for each λ in a cover of [0, 1], start from h_c, and in every step take an example of the client
+   with probability λ and else the next one of Ĉ' (:meth:`Interpolation.__call__`);
+3. take the λ whose model is best on examples that were held out (:meth:`Dapper.choices`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal, get_args
 
-import jax
 import numpy as np
 import numpy.typing as npt
 
-from sartor.central import CentralModel
 from sartor.central.settings import check_choices, check_numbers
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Engine
-from sartor.engine.blocks import Block, Recipe
-from sartor.engine.objectives import Own
-from sartor.engine.optimizers import averaged_sgd
-from sartor.engine.schedule import Spans
+from sartor.engine import Ints, Jobs, Own, Recipe, padded, traced
 from sartor.errors import ConfigError
 from sartor.models import Model
-from sartor.personal.bank import Bank
-from sartor.personal.base import Personal, Setting, as_folder, layer_names
-from sartor.personal.choosing import Select, choose, make_trials, trial_jobs, warn_of_fallbacks
+from sartor.personal.base import Personal, layer_names
+from sartor.personal.choosing import Choices, Select
 from sartor.personal.cover import COVER, as_cover
-from sartor.personal.models import PersonalModels
-from sartor.personal.objectives import Guaranteed, Theory, Weighted
+from sartor.personal.objectives import Guaranteed, Theory, Weighted, average_of, averaged_sgd
 from sartor.personal.sources import (
-    Interpolation,
     Sample,
     check_density,
     clients_sample,
     generated,
     public_sample,
 )
-from sartor.personal.statistics import Solver, as_leaves
-from sartor.randomness import mix
+from sartor.personal.statistics import Solver
+from sartor.personal.task import OwnData, Source, Task
+from sartor.randomness import Words, mix, uniforms
 
 Step = Literal["sample", "weight"]
-Source = Literal["clients", "statistics", "generated", "public"]
+From = Literal["clients", "statistics", "generated", "public"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +48,8 @@ class Dapper(Personal):
 
     Attributes:
         epochs: passes over the mixed data (the paper: 1).
-        batch: examples in a step; with ``step="weight"`` those of the client, and r times as many
-            others beside them.
+        batch: examples in a step; with ``step="weight"`` those of the client, next to r times as
+            many others.
         learning_rate: step size of SGD (the paper: 0.04).
         optimizer: replaces SGD; an ``Optimizer`` or any optax transformation.
         guard: a client keeps the central model unless its own is better on what was held out.
@@ -76,10 +68,9 @@ class Dapper(Personal):
             ``"cluster"``.
         source: where Ĉ' comes from: ``"clients"`` sends examples of clients to others;
             ``"statistics"`` sends second moments instead, from which linear regression is solved
-            exactly, for all of Ĉ and without any steps;
-            ``"generated"`` draws them from the central model (densities) or a ``sampler`` given to
-            ``fit``; ``"public"`` takes data given to ``fit`` as ``public``.
-
+            exactly, for all of Ĉ and without any steps; ``"generated"`` draws from the central
+            model (densities) or from a ``sampler(key, count, cluster)`` that is given to ``fit``
+            and returns columns of examples; ``"public"`` takes data given to ``fit`` as ``public``.
         theory: run as the theorem has it: its r and step size (instead of ``r`` and
             ``learning_rate``), single examples, projection, and the average of all iterates.
 
@@ -88,13 +79,13 @@ class Dapper(Personal):
     """
 
     epochs: int = 1
-    learning_rate: float = 0.04
+    learning_rate: float = traced(0.04)
     cover: tuple[float, ...] = COVER
     select: Select = "holdout"
     r: int = 5
     step: Step = "sample"
     mixture: Literal["all", "cluster"] = "all"
-    source: Source = "clients"
+    source: From = "clients"
     theory: Theory | None = None
 
     def __post_init__(self) -> None:
@@ -117,149 +108,157 @@ class Dapper(Personal):
             select=get_args(Select),
             step=get_args(Step),
             mixture=("all", "cluster"),
-            source=get_args(Source),
+            source=get_args(From),
         )
 
-    def objective(self, model: Model) -> Own:
-        """The loss on mixed batches, or the weighted loss of their two halves."""
+    def recipe(self, model: Model, data: ClientData) -> Recipe:
+        """SGD from h_c. With source sampling, a pass over r · m_k slots is r passes over m_k."""
         names = layer_names(model, None)
         if self.theory is not None:
-            return Guaranteed(model, names, theory=self.theory, r=self.r)
-        return Own(model, names) if self.step == "sample" else Weighted(model, names, r=self.r)
+            objective: Own = Guaranteed(model, names, theory=self.theory, r=self.r)
+            sgd = averaged_sgd(self.theory.R / 2)
+            return Recipe(objective, sgd, self.epochs * self.r, self.batch, average_of)
+        if self.step == "sample":
+            return Recipe(Own(model, names), self.optimizer, self.epochs * self.r, self.batch)
+        return Recipe(Weighted(model, names, r=self.r), self.optimizer, self.epochs, self.batch)
 
-    def rates(self, jobs: int) -> dict[str, npt.NDArray[np.float32]]:
-        """The theorem has step sizes of its own."""
-        return super().rates(jobs) if self.theory is None else {}
+    def choices(self) -> Choices:
+        """The best λ of the cover."""
+        return Choices(self.cover, self.select)
 
-    def recipe(self, setting: Setting) -> Recipe:
-        """With source sampling, a pass over r · m_k slots is r epochs over the client's data."""
-        passes = self.epochs * (self.r if self.step == "sample" else 1)
-        recipe = super().recipe(setting)._replace(epochs=passes)
-        if self.theory is not None:
-            recipe = recipe._replace(optimizer=averaged_sgd(self.theory.R / 2))
-        return recipe
-
-    def fit(
-        self,
-        central: CentralModel | Model,
-        data: ClientData,
-        *,
-        seed: int = 0,
-        engine: Engine | None = None,
-        directory: str | Path | None = None,
-        progress: bool | None = None,
-        keep: bool = True,
-        public: ClientData | None = None,
-        sampler: Callable[[jax.Array, int, int], dict[str, Any]] | None = None,
-    ) -> PersonalModels:
-        """Make a model for every client, as :meth:`Personal.fit` says.
-
-        Args:
-            central: what to start from.
-            data: the clients.
-            seed: seed of all randomness.
-            engine: how to run it; the central model's if not given.
-            directory: where to keep the models while they are made.
-            progress: whether to show a bar.
-            keep: whether to keep the models, or to make them when they are evaluated.
-            public: with ``source="public"``, the data that is mixed with the clients'.
-            sampler: with ``source="generated"``, ``sampler(key, count, cluster)`` gives columns of
-                examples; not needed for density models, which are sampled themselves.
-        """
-        setting = self._setting(central, data, seed, engine)
-        folder = as_folder(directory, keep)
+    def trains_on(self, task: Task, public: Any = None, sampler: Any = None) -> Source:
+        """A mixture of the client's data and Ĉ'."""
+        by_cluster: tuple[Any, ...] = ()
+        if self.mixture == "cluster" and task.central is not None:
+            by_cluster = task.cluster, task.central.members(task.data)
         if self.source == "statistics":
-            return self._solve(setting, folder)
-        sample = self._sample(setting, public, sampler)
-        words = mix(setting.seed, "personal", data.hashes)
-        mixing = Interpolation(sample, words, self.r, self.step)
-        return self._fit(setting, folder, progress, mixing, keep)
+            return Solver.of(task.data, *by_cluster)
+        if public is not None:
+            sample = public_sample(task.data, public)
+        elif self.source == "generated":
+            sample = generated(task, self.r, sampler)
+        else:
+            sample = clients_sample(task.data, *by_cluster)
+        return Interpolation(
+            sample, mix(task.seed, "personal", task.data.hashes), self.r, self.step
+        )
 
-    def check_work(self, model: Model, data: ClientData) -> None:
-        """Sources that are arguments of ``fit`` have to be given there."""
-        super().check_work(model, data)
-        if self.source == "public":
+    def check(
+        self, model: Model, data: ClientData, public: Any = None, sampler: Any = None
+    ) -> None:
+        """Refuse a source that does not fit the model, or what was given to ``fit``."""
+        if public is not None and self.source != "public":
+            raise ConfigError("Dapper: give public= to fit together with source='public'")
+        if public is None and self.source == "public":
             raise ConfigError(
                 "Dapper: source='public' takes the public data as an argument, fit(..., "
                 "public=data), so it cannot be run from a configuration; use Python for it"
             )
-        if self.source == "statistics":
-            _check_linear(model)
         if self.source == "generated":
-            check_density(model, None)
+            check_density(model, sampler)
+        if self.source == "statistics" and (model.spec or {}).get("name") != "linear":
+            raise ConfigError(
+                "Dapper: source='statistics' solves linear regression, sartor.models.linear; use "
+                "another source for this model"
+            )
 
-    def _solve(self, setting: Setting, folder: Path | None) -> PersonalModels:
-        """Every client's minimiser from statistics, for each λ; and the best λ."""
-        data = setting.data
-        _check_linear(setting.model)
-        trials = make_trials(data, self.select, self.folds, setting.seed)
-        solver = Solver.of(data, *self._circles(setting))
-        cover = np.array(self.cover)
-        cost = super().received(setting)
-        chosen = self._given(data)
-        if not self._single:
-            warn_of_fallbacks("Dapper", self.select, trials.how)
-            jobs = trial_jobs(data, trials, setting.seed, setting.cluster, cover)
-            choice = choose(data, trials, solver.trial_losses(jobs), len(cover))
-            chosen = self._chosen(setting, choice, cover)
-            assert jobs.held is not None
-            np.add.at(cost.examples, jobs.client, jobs.held.sizes)
-            cost += self._guard_cost(setting, choice)
-        end = data.bounds[:, 1 if self._single or self.select == "train" else 2]
-        everything = Spans(data.bounds[:, 0], end - data.bounds[:, 0])
-        leaves = as_leaves(solver.solve(everything, chosen["lambda"]))
-        made = Block(np.arange(len(data)), leaves, chosen["lambda"], chosen["lambda"] >= 0, None)
-        params = self._guarded(setting, chosen, made)
-        objective = self.objective(setting.model)
-        bank = Bank(objective.shapes(), folder, self._identity(setting), expected=len(data))
-        if not len(bank):
-            bank.add(data.ids, params)
-        cost.up[data.seen] += 8 * solver.own.numbers()
-        cost.down[:] += 8 * solver.own.numbers()
-        cost.examples[:] += everything.sizes
-        cost.left["statistics"] = solver.own.numbers() * int(data.seen.sum())
-        decided = {"cluster": setting.cluster, **chosen}
-        return self._models(setting, objective, bank, decided, cost)
 
-    def received(self, setting: Setting) -> Cost:
-        """The central hypotheses, and r · m_k examples; where from, the ledger says too."""
-        cost = super().received(setting)
-        if self.source == "generated":
-            return cost  # clients make them from the model they have
-        example = sum(
-            c.dtype.itemsize * int(np.prod(c.shape[1:])) for c in setting.data.columns.values()
-        )
-        end = 1 if self._single or self.select == "train" else 2
-        count = self.r * (setting.data.bounds[:, end] - setting.data.bounds[:, 0])
-        cost.down[:] += count * example
-        if self.source == "clients":
+@dataclasses.dataclass(frozen=True, eq=False)
+class Interpolation(OwnData):
+    """Mixes a client's batches with draws from Ĉ, with replacement, each used once a pass.
+
+    A client has one sample Ĉ' for all λ and all trials, and for its final model. A trial on a fold
+    of the client's training part draws again where it drew from that part, as otherwise the fold
+    would not be held out: from the others in Ĉ, or if there are none from what it trains on.
+
+    Attributes:
+        sample: Ĉ.
+        words: [clients] their randomness.
+        r: draws for each example of the client.
+        step: replace examples with probability 1 − λ, or add r times as many.
+    """
+
+    sample: Sample
+    words: Words
+    r: int
+    step: Step
+
+    @property
+    def mixing(self) -> Interpolation:  # type: ignore[override]
+        """It mixes rows itself."""
+        return self
+
+    @property
+    def data(self) -> ClientData:
+        """What rows refer to."""
+        return self.sample.data
+
+    @property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        """That of the data with what was added to it."""
+        return self.data.fingerprint
+
+    def width(self, batch: int) -> int:
+        """Rows in a step."""
+        return batch if self.step == "sample" else (1 + self.r) * batch
+
+    def received(self, task: Task, sizes: Ints) -> Cost:
+        """R · m_k examples; where they come from, the ledger says too."""
+        cost, count = Cost.nothing(task.data.ids), self.r * sizes
+        columns = task.data.columns.values()
+        example = sum(c.dtype.itemsize * int(np.prod(c.shape[1:])) for c in columns)
+        if self.sample.sent:
+            cost.down[:] += count * example
+        if self.sample.shared:
             total = int(count.sum())
             cost.left.update({"shared_examples": total, "shared_bytes": total * example})
         return cost
 
-    def _sample(self, setting: Setting, public: Any, sampler: Any) -> Sample:
-        if (public is not None) != (self.source == "public"):
-            raise ConfigError(
-                "Dapper: give public= to fit together with source='public'"
-                if self.source != "public"
-                else "Dapper: source='public' needs the public data: fit(..., public=data)"
-            )
-        if public is not None:
-            return public_sample(setting.data, public)
-        if self.source == "generated":
-            return generated(setting, self.r, sampler)
-        return clients_sample(setting.data, *self._circles(setting))
-
-    def _circles(self, setting: Setting) -> tuple[Any, ...]:
-        """What Ĉ depends on, if it is not the same for everybody."""
-        if self.mixture != "cluster" or setting.central is None:
-            return ()
-        return setting.cluster, setting.central.members(setting.data)
-
-
-def _check_linear(model: Model) -> None:
-    if (model.spec or {}).get("name") != "linear":
-        raise ConfigError(
-            "Dapper: source='statistics' solves linear regression, sartor.models.linear; use "
-            "another source for this model"
+    def __call__(self, rows: npt.NDArray[Any], jobs: Jobs, batch: int) -> npt.NDArray[Any]:
+        """Rows [steps, lanes, width] from the clients' own [steps, lanes, batch]."""
+        steps, lanes, _ = rows.shape
+        words, sizes, client, lambda_ = (
+            padded(a, lanes)[:, None]
+            for a in (jobs.words, jobs.train.sizes, jobs.client, jobs.values["lambda"])
         )
+        fold = np.zeros(jobs.number, bool) if jobs.fold is None else jobs.fold
+        # The number of each draw in its pass, 0 ... r·m_k - 1: of single examples, the client's
+        # epochs follow each other, and each ends with what is left; or r for each of its own.
+        step = np.arange(steps)[:, None, None]
+        epoch, inside = np.divmod(step, np.maximum(-(-sizes // batch), 1))
+        if self.step == "sample":
+            slot = epoch % self.r * sizes + inside * batch + np.arange(batch)
+        else:
+            slot = inside * self.r * batch + np.arange(self.r * batch)
+        others = self._draw(client, slot, padded(fold, lanes)[:, None], jobs)
+        if self.step == "weight":
+            mine = np.where(lambda_ > 0, rows, others[..., :batch])  # λ = 0 reads no client data
+            return np.concatenate([mine, others], axis=2)
+        toss = uniforms(mix(words, "source", step * batch + np.arange(batch)))
+        return np.where(toss < lambda_, rows, others)
+
+    def _draw(
+        self, client: Ints, slot: Ints, fold: npt.NDArray[np.bool_], jobs: Jobs
+    ) -> npt.NDArray[Any]:
+        """The examples of Ĉ' in some slots."""
+        first, count = self.sample.first[client], self.sample.counts[client]
+        if self.sample.own:
+            return self.sample.pool[first + slot % count]
+        words = self.words[client]
+        place = first + (uniforms(mix(words, "draw", slot)) * count).astype(int)
+        begin, end = self.sample.mine[client, 0], self.sample.mine[client, 1]
+        drawn = self.sample.pool[place]
+        again = fold & (place >= begin) & (place < end)
+        if again.any():
+            rest = count - (end - begin)
+            toss = uniforms(mix(words, "again", slot))
+            other = first + (toss * rest).astype(int)
+            other = np.where(other >= begin, other + (end - begin), other)
+            # A client that is alone in Ĉ is left with what the trial trains on.
+            start, size = (
+                padded(a, len(client))[:, None] for a in (jobs.train.first, jobs.train.sizes)
+            )
+            alone = jobs.train.at(start + (toss * size).astype(int))
+            elsewhere = self.sample.pool[np.where(rest > 0, other, place)]
+            drawn = np.where(again, np.where(rest > 0, elsewhere, alone), drawn)
+        return drawn

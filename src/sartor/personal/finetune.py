@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from sartor.engine.objectives import Own
+from sartor.data import ClientData
+from sartor.engine import Own, Recipe
 from sartor.models import Model
 from sartor.personal.base import Personal, layer_names
 
@@ -40,6 +41,7 @@ class Finetune(Personal):
             several = [self.layers] if isinstance(self.layers, str) else self.layers
             object.__setattr__(self, "layers", tuple(several))
 
-    def objective(self, model: Model) -> Own:
-        """The central model, or some layers of it, on the client's own data."""
-        return Own(model, layer_names(model, self.layers))
+    def recipe(self, model: Model, data: ClientData) -> Recipe:
+        """SGD on the client's own data, from the central model or some layers of it."""
+        objective = Own(model, layer_names(model, self.layers))
+        return Recipe(objective, self.optimizer, self.epochs, self.batch)

@@ -12,13 +12,12 @@ import numpy as np
 from sartor.central import CentralModel
 from sartor.central.clusters import rule_from
 from sartor.central.model import FORMAT, VERSION
-from sartor.engine import Engine
+from sartor.engine import Engine, Objective, leaf_shapes
 from sartor.errors import ConfigError, FileError, SartorError
 from sartor.files import load_tree, read_json
-from sartor.models import Model
-from sartor.personal.bank import Bank
+from sartor.models import Model, rebuild
 from sartor.personal.models import PersonalModels
-from sartor.personal.objectives import rebuild_model, rebuild_objective
+from sartor.personal.store import ModelStore
 
 
 def load(
@@ -86,11 +85,11 @@ def _load(
         if central is None:
             raise FileError(f"{path / 'manifest.json'} is damaged: it names no central model")
         return central
-    objective = rebuild_objective(manifest["objective"], model, local)
-    bank, clients = Bank(objective.shapes(), path), dict(manifest["clients"])
-    if set(bank.ids) != set(clients):
+    objective = _objective(manifest["objective"], model, local)
+    store, clients = ModelStore(leaf_shapes(objective), path), dict(manifest["clients"])
+    if set(store.ids) != set(clients):
         raise FileError(
-            f"{path} should hold {len(clients)} clients' models and holds {len(bank)}; "
+            f"{path} should hold {len(clients)} clients' models and holds {len(store)}; "
             "shards are missing: restore them from a copy or save the models again"
         )
     baseline = None
@@ -99,7 +98,7 @@ def _load(
         hypotheses = load_tree(path / "baseline.safetensors", _stacked(shape, int(given["q"])))
         baseline = dataclasses.replace(central, hypotheses=hypotheses, algorithm=given["central"])
     return PersonalModels(
-        objective, central, bank, clients, manifest["personal"], label_names, engine, baseline,
+        objective, central, store, clients, manifest["personal"], label_names, engine, baseline,
         feature_names=feature_names,
     )  # fmt: skip
 
@@ -114,4 +113,29 @@ def _rebuild(path: Path, spec: dict[str, Any] | None) -> Model:
             f"the model in {path} was made of your own functions, which no file holds; pass the "
             "same one: sartor.load(directory, model=...)"
         )
-    return rebuild_model(spec)
+    return rebuild(spec)
+
+
+def _objective(table: dict[str, Any], model: Model, local: Model | None) -> Objective:
+    """An objective back from its plain values."""
+    name = str(table["name"])
+    if name.lower() not in Objective.known:
+        raise ConfigError(
+            f"these models have the objective {name}, which is not one of Sartor's; import the "
+            "module that defines it before you load them"
+        )
+    kind = Objective.known[name.lower()]
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        value = table.get(field.name, dataclasses.MISSING)
+        if value is dataclasses.MISSING:
+            continue
+        values[field.name] = tuple(value) if isinstance(value, list) else value
+    if name.lower() == "mixture":
+        if local is None and values["local"] is None:
+            raise ConfigError(
+                "the clients' local models were made of your own functions, which no file holds; "
+                "pass the same one: sartor.load(directory, local=...)"
+            )
+        values["local"] = local or rebuild(values["local"])
+    return kind(model, **values)

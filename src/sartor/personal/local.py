@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from sartor.cost import Cost
-from sartor.engine.objectives import Own
+from sartor.data import ClientData
+from sartor.engine import Own, Recipe, traced
 from sartor.models import Model
-from sartor.personal.base import Personal, Setting, layer_names
+from sartor.personal.base import Personal, layer_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,17 +28,9 @@ class Local(Personal):
     """
 
     epochs: int = 20
-    learning_rate: float = 0.05
+    learning_rate: float = traced(0.05)
 
-    def objective(self, model: Model) -> Own:
-        """The client's own model from scratch."""
-        return Own(model, layer_names(model, None), from_scratch=True)
-
-    def received(self, setting: Setting) -> Cost:
-        """Nothing but the hypothesis class, unless there is a model to be guarded by."""
-        return super().received(setting) if self.guard else Cost.nothing(setting.data.ids)
-
-    def check(self, setting: Setting) -> None:
-        """A central model is needed only to be guarded by."""
-        if self.guard:
-            super().check(setting)
+    def recipe(self, model: Model, data: ClientData) -> Recipe:
+        """SGD on the client's own data, from a random model."""
+        objective = Own(model, layer_names(model, None), from_scratch=True)
+        return Recipe(objective, self.optimizer, self.epochs, self.batch)

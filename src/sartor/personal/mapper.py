@@ -7,7 +7,8 @@ Section 6 and figure 4 of the paper. In every round t, each client k of a cohort
 2. chooses the best λ*;
 3. steps the central model h_c through the mixture of λ* and h_l(λ*).
 
-In the end every client finds its local model and λ beside the final h_c.
+In the end every client finds its local model and λ next to the final h_c. :class:`Joint` is the
+rounds, :class:`Mapper` the settings and the end.
 """
 
 from __future__ import annotations
@@ -16,23 +17,30 @@ import dataclasses
 from pathlib import Path
 from typing import Any, get_args
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
+from sartor.central import Central, CentralModel, FedAvg, Fit
+from sartor.central.fedavg import server_rule_of
 from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
-from sartor.engine import check
-from sartor.engine.blocks import Block, Jobs, Mix, Recipe
-from sartor.engine.engine import model_identity
+from sartor.engine import Batch, Cohort, Job, Recipe, build, lowered, personalize, traced, trial
 from sartor.errors import CheckpointError, ConfigError
-from sartor.models import Model, parameter_bytes
-from sartor.personal.bank import Bank
-from sartor.personal.base import Personal, Setting
-from sartor.personal.choosing import Select
+from sartor.models import Model, check, rebuild
+from sartor.personal.base import Personal
+from sartor.personal.choosing import Choices, Select, TrialReading
 from sartor.personal.cover import COVER, as_cover
-from sartor.personal.joint import Joint, JointModel, with_clusters
-from sartor.personal.models import PersonalModels
-from sartor.personal.objectives import Beside, Mixture, rebuild_model
+from sartor.personal.mixture import Mixture
+from sartor.personal.task import Task
 from sartor.randomness import mix
+
+JOINT = "joint.safetensors"
+"""The file, next to the clients' models, that the joint rounds are kept in."""
+
+CLUSTER = "cluster of Mapper"
+"""The metadata that a client's fixed cluster is handed on in."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +66,8 @@ class Mapper(Personal):
         central_epochs: 0 makes one step along the gradient on all of a client's data, as in the
             pseudo-code; more make so many passes of SGD, as FedAvg does.
         central_learning_rate: step size η of the central model in a client's steps.
-        keep_local: a client goes on with its local model when it is visited again, instead of
-            starting anew from the central one, as the paper does. All of them are then in memory.
+        keep_local: a client goes on with its local model when it is visited again. Without it, the
+            local model starts anew from the central one, as in the paper.
         local: the hypothesis class H_l of local models, if it is another than the central one's.
 
     >>> Mapper(cover=(0.0, 0.5, 1.0)).joint
@@ -67,182 +75,186 @@ class Mapper(Personal):
     """
 
     epochs: int = 1
-    learning_rate: float = 0.03
+    learning_rate: float = traced(0.03)
     cover: tuple[float, ...] = COVER
     select: Select = "holdout"
     joint: bool = True
-    rounds: int = 50
-    cohort: int = 20
+    rounds: int = traced(50)
+    cohort: int = traced(20)
     central_epochs: int = 1
-    central_learning_rate: float = 0.05
+    central_learning_rate: float = traced(0.05)
     keep_local: bool = False
     local: Model | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_numbers(self, at_least_one=("cohort",))
+        check_numbers(self, at_least_one=("cohort",), at_least_zero=("rounds", "central_epochs"))
         object.__setattr__(self, "cover", as_cover("Mapper", self.cover))
-        if not isinstance(self.local, Model | dict | None):
-            raise ConfigError(
-                f"Mapper: local must be a model, such as sartor.models.logistic(...) (got "
-                f"{self.local!r})"
-            )
-        if isinstance(self.local, dict):  # from a configuration file
-            try:
-                local = rebuild_model(self.local)
-            except (KeyError, TypeError) as error:
-                raise ConfigError(
-                    f"Mapper: local = {self.local!r} is not a ready model with all its arguments, "
-                    f'such as {{name = "logistic", features = 4, classes = 2}} ({error})'
-                ) from error
-            object.__setattr__(self, "local", local)
         check_choices(self, select=get_args(Select))
-        for name in ("rounds", "central_epochs"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 0:
-                raise ConfigError(
-                    f"Mapper: {name} must be a whole number of at least 0 (got {value!r})"
-                )
+        local: Any = self.local
+        try:  # from a configuration file
+            local = rebuild(local) if isinstance(local, dict) else local
+        except (KeyError, TypeError) as error:
+            raise ConfigError(
+                f"Mapper: local = {local!r} is not a ready model with all its arguments, such as "
+                f'{{name = "logistic", features = 4, classes = 2}} ({error})'
+            ) from error
+        if not isinstance(local, Model | None):
+            raise ConfigError(
+                f"Mapper: local must be a model such as sartor.models.logistic(...) (got {local!r})"
+            )
+        object.__setattr__(self, "local", local)
 
-    def objective(self, model: Model) -> Mixture:
-        """The loss of the mixture."""
+    def recipe(self, model: Model, data: ClientData) -> Recipe:
+        """A local model inside the mixture; one step on everything if it can be solved for."""
+        objective = Mixture(model, self.local or model, self.joint)
+        if objective.exact:
+            everything = int((data.bounds[:, 2] - data.bounds[:, 0]).max())
+            return Recipe(objective, self.optimizer, 1, everything)
+        return Recipe(objective, self.optimizer, self.epochs, self.batch)
+
+    def choices(self) -> Choices:
+        """The best λ of the cover."""
+        return Choices(self.cover, self.select)
+
+    def check(self, model: Model, data: ClientData) -> None:
+        """Models must fit each other and the data; kept local models need real hold-outs."""
         local = self.local or model
         if local.kind != model.kind or local.classes != model.classes:
             raise ConfigError(
                 f"Mapper: the local model predicts {local.kind} of {local.classes} classes and the "
                 f"central one {model.kind} of {model.classes}, so they cannot be mixed"
             )
-        return Mixture(model, local, self.joint)
-
-    def steps(self, data: ClientData) -> tuple[int, int]:
-        """Epochs and batch of local training; one step on everything if it is exact."""
-        if self.local is not None and self.local.argmin is not None:
-            return 1, int((data.bounds[:, 2] - data.bounds[:, 0]).max())
-        return self.epochs, self.batch
-
-    def recipe(self, setting: Setting) -> Recipe:
-        """How a local model is trained."""
-        epochs, batch = self.steps(setting.data)
-        return super().recipe(setting)._replace(epochs=epochs, batch=batch)
-
-    def shaped(self, jobs: Jobs) -> Jobs:
-        """With λ = 0 there is nothing to train."""
-        sizes = np.where(jobs.values["lambda"] > 0, jobs.train.sizes, 0)
-        return jobs._replace(train=jobs.train._replace(sizes=sizes))
-
-    def beside(self, setting: Setting) -> Any:
-        """The central hypotheses, and the local models that clients have kept."""
-        central = setting.central
-        if self.keep_local and isinstance(central, JointModel):
-            return Beside(central.hypotheses, central.kept, central.visited)
-        return super().beside(setting)
-
-    def _guarded(self, setting: Setting, decided: Any, block: Block) -> dict[str, Any]:
-        """Local models stay as they are: who keeps the central one has λ = 0 in the end.
-
-        One that is not finite is replaced by zeros: 0 · NaN would not be 0.
-        """
-        if not self.guard:
-            return block.params
-        return {
-            name: np.where(block.finite.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0)
-            for name, leaf in block.params.items()
-        }
-
-    def check(self, setting: Setting) -> None:
-        """Mapper can start from nothing, if it has rounds to train the central model in."""
-        if setting.central is None and not (self.joint and self.rounds):
-            super().check(setting)
-        if setting.central is None and self.guard:
-            raise ConfigError("Mapper: guard needs a central model to keep; give fit one")
-        self.check_work(setting.model, setting.data)
-        needed = len(setting.data) * parameter_bytes(self.local or setting.model)
-        if self.keep_local and needed > setting.engine.budget() // 4:
+        check(local, data)
+        without = int((data.sizes("validation") == 0).sum())
+        if self.keep_local and self.select != "train" and (without or self.select == "kfold"):
             raise ConfigError(
-                f"Mapper: keep_local holds {len(setting.data)} local models, {needed / 2**30:.1f} "
-                "GiB, more than a quarter of the device's memory; leave it out"
+                "Mapper: with keep_local a local model has seen all folds of the training part, so "
+                f"λ has to be chosen by hold-out, and {without} clients have no validation part; "
+                "make one (split, validation = 0.2), and leave out clients that are too small to "
+                "have one, or set keep_local to false"
             )
 
-    def check_work(self, model: Model, data: ClientData) -> None:
-        """The local class must fit the data, and kept local models need hold-outs to choose by."""
-        super().check_work(model, data)
-        if self.local is not None:
-            check(self.local, data)
-        if self.keep_local and self.select != "train":
-            without = int((data.sizes("validation") == 0).sum())
-            if without or self.select == "kfold":
-                raise ConfigError(
-                    "Mapper: with keep_local a local model has seen all folds of the training part,"
-                    f" so λ has to be chosen by hold-out, and {without} clients have no validation "
-                    "part; make one (split, validation = 0.2), and leave out clients that are too "
-                    "small to have one, or set keep_local to false"
-                )
+    def begin(self, task: Task, folder: Path | None, progress: bool | None) -> Task:
+        """Train the central model jointly with local ones."""
+        if not (self.joint and self.rounds):
+            return task
+        given = task.central
+        # Rounds after others draw other cohorts than those did.
+        seed = task.seed if given is None else int(mix(task.seed, "joint"))
+        data = dataclasses.replace(
+            task.data, metadata={**task.data.metadata, CLUSTER: task.cluster}
+        )
+        joint = Joint.after(self, task, seed)
+        how: dict[str, Any] = {"seed": seed, "engine": task.engine, "start": given}
+        checkpoint = folder and folder / JOINT
+        if checkpoint is not None:
+            try:
+                joint.checkpoint_for(checkpoint, task.model, data, **how).check()
+            except CheckpointError:  # what other work left makes way
+                checkpoint.unlink()
+        trained = joint.fit(task.model, data, progress=progress, checkpoint=checkpoint, **how)
+        if given is not None:  # clients are assigned as before
+            trained = dataclasses.replace(trained, clusterings=given.clusterings, rule=given.rule)
+        return task._replace(central=trained, kept=trained.kept)
 
-    def _identity(self, setting: Setting, mixing: Mix | None = None) -> str:
-        """Of the work as it was given: what is trained jointly follows from that.
 
-        What a local model of the user's own functions computes is part of it, too.
-        """
-        base = super()._identity(setting._replace(central=setting.given), mixing)
-        return base if self.local is None else f"{base} {model_identity(self.local, setting.data)}"
+@dataclasses.dataclass(frozen=True)
+class Joint(Central, listed=False):
+    """The rounds of Mapper, under the server's rule of a central row.
 
-    def _fit(
-        self,
-        setting: Setting,
-        folder: Path | None,
-        progress: bool | None,
-        mixing: Mix | None = None,
-        keep: bool = True,
-    ) -> PersonalModels:
-        """Train the central model jointly with local ones, then make a mixture for every client."""
-        given = setting.given
-        if self.joint and self.rounds:
-            one = parameter_bytes(self.local or setting.model)
-            room = setting.engine.budget() // 8
-            joint = Joint.after(given, self, self.cohort * len(self.cover) * one <= room)
-            data = with_clusters(setting.data, setting.cluster)
-            # Rounds after others draw other cohorts than those did.
-            seed = setting.seed if given is None else int(mix(setting.seed, "joint"))
-            checkpoint = None
-            if folder is not None:
-                checkpoint = folder / JOINT
-                # Finished models of other work are refused now; what others left makes way.
-                Bank(self.objective(setting.model).shapes(), folder, self._identity(setting))
-                try:
-                    joint.keeper(
-                        checkpoint, setting.model, data,
-                        seed=seed, engine=setting.engine, start=given,
-                    ).check()  # fmt: skip
-                except CheckpointError:
-                    checkpoint.unlink()
-            trained = joint.fit(
-                setting.model, data, start=given, seed=seed, engine=setting.engine,
-                progress=progress, checkpoint=checkpoint,
+    Attributes:
+        rounds: communication rounds T.
+        cohort: clients that take part in a round.
+        mapper: Mapper's settings.
+        rule: whose server it is: FedAvg's weights of clients, or Agnostic's of domains.
+        q: how many central hypotheses there are; every client stays with its own.
+        local_epochs: passes of a client over its data for a local model.
+        local_batch: examples in a step of that.
+        reading: what trials read.
+    """
+
+    mapper: Mapper = dataclasses.field(default_factory=Mapper)
+    rule: FedAvg = dataclasses.field(default_factory=FedAvg)
+    q: int = 1
+    local_epochs: int = 1
+    local_batch: int = 20
+    reading: TrialReading | None = None
+
+    @classmethod
+    def after(cls, mapper: Mapper, task: Task, seed: int) -> Joint:
+        """The rounds that follow a central model's own; from nothing, with plain steps."""
+        central, recipe = task.central, mapper.recipe(task.model, task.data)
+        rule = FedAvg(server_momentum=0.0) if central is None else server_rule_of(central)
+        reading = TrialReading.of(task.data, mapper.select, mapper.folds, mapper.cover, seed)
+        q = central.q if central else 1
+        local = recipe.epochs, recipe.batch
+        return cls(mapper.rounds, mapper.cohort, mapper, rule, q, *local, reading)
+
+    def init(self, model: Model, data: ClientData, key: jax.Array) -> Any:
+        """A random model, q times."""
+        state = self.rule.init(model, data, key)
+        if self.q == 1:
+            return state
+        stacked = jax.tree.map(lambda a: jnp.repeat(a, self.q, axis=0), state.hypotheses)
+        return self.rule.state_of(stacked)
+
+    def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
+        """Every client's cluster, and what the rule has to know."""
+        cluster = data.metadata[CLUSTER].astype(np.int32)
+        return {**self.rule.attributes(data), "cluster": cluster}
+
+    def begin(self, state: Any, fit: Fit) -> Any:
+        """Go on from a central model as the rule does."""
+        return self.rule.begin(state, fit)
+
+    def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
+        """Steps 1 to 3 of the figure, for every client of the cohort."""
+        mapper, h_c, f = self.mapper, state.hypotheses, cohort.attributes["cluster"]
+        mixture = Mixture(cohort.model, mapper.local or cohort.model, mapper.joint)
+        mixture = lowered(mixture, cohort.engine.precision)
+        recipe = Recipe(mixture, mapper.optimizer, self.local_epochs, self.local_batch)
+        rate = jnp.full(len(cohort.sizes), mapper.learning_rate)
+        how: dict[str, Any] = {"hypothesis": f, "keeps": mapper.keep_local}
+
+        if len(mapper.cover) == 1:  # there is nothing to choose
+            lambda_ = jnp.full(len(cohort.sizes), mapper.cover[0])
+            known = {"learning_rate": rate, "lambda": lambda_}
+            local = personalize(cohort, recipe, h_c, values=known, **how)
+        else:
+            # 1. For every λ, the local model that minimises the loss of the mixture.
+            assert self.reading is not None
+            cover = jnp.array(self.reading.cover)
+            tried = trial(
+                cohort, recipe, h_c, {"lambda": cover}, self.reading, self.reading.parts,
+                values={"learning_rate": rate}, **how,
             )  # fmt: skip
-            if given is not None:  # clients are assigned as before
-                trained = dataclasses.replace(trained, blocks=given.blocks, rule=given.rule)
-            setting = setting._replace(central=trained)
-        personal = super()._fit(setting, folder, progress, mixing, keep)
-        central = setting.central
-        if central is not given and central and central.cost and personal.cost:
-            cost = personal.cost + central.cost
-            personal = dataclasses.replace(personal, baseline=given, cost=cost)
-        return _guarded(personal) if self.guard else personal
+            # 2. The best of them, the smallest λ where several are equal. Who cannot be tried
+            # takes what is best on average for the others.
+            mean = jnp.where(tried.tried[:, None], tried.losses, 0).sum(axis=0)
+            losses = jnp.where(tried.tried[:, None], tried.losses, mean)
+            best = len(cover) - 1 - losses[:, ::-1].argmin(axis=1)
+            lambda_, local = cover[best], tried.take(best)
 
+        # 3. A step of the central model through the mixture.
+        def mixture_loss(h: Any, batch: Batch, job: Job) -> jax.Array:
+            return mixture.central_loss(h, job.values["local"], batch, job)
 
-def _guarded(personal: PersonalModels) -> PersonalModels:
-    """Clients that keep the central model have λ = 0 beside the one that was given."""
-    central = personal.central
-    assert central is not None
-    behind = 0 if personal.baseline is None else central.q  # see PersonalModels.beside
-    clients = {
-        client: {**decided, "lambda": 0.0, "hypothesis": behind + decided["cluster"]}
-        if decided["kept"]
-        else decided
-        for client, decided in personal.clients.items()
-    }
-    return dataclasses.replace(personal, clients=clients)
+        eta = mapper.central_learning_rate
+        trained = cohort.train(
+            h_c, build(None, eta) if mapper.central_epochs else None, learning_rate=eta,
+            epochs=max(mapper.central_epochs, 1), batch=mapper.batch,
+            weights=self.rule.weigh(state, cohort), hypothesis=f, loss=mixture_loss,
+            values={"lambda": lambda_, "local": local},
+        )  # fmt: skip
+        loss = trained.record["loss"]
+        notes = {"loss": loss, "lambda": lambda_.mean(), **self.rule.notes(state)}
+        return self.rule.upload(state, cohort, trained, loss), notes
 
+    def server(self, state: Any, upload: Any) -> Any:
+        """As the rule has it."""
+        return self.rule.server(state, upload)
 
-JOINT = "joint.safetensors"
-"""The file, beside the clients' models, that the joint rounds are kept in."""
+    def finish(self, trained: CentralModel, state: Any, fit: Fit) -> CentralModel:
+        """As the rule has it."""
+        return self.rule.finish(trained, state, fit)

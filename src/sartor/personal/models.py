@@ -22,20 +22,27 @@ from sartor.central.model import (
     make_scores,
     scored_clients,
 )
+from sartor.central.settings import describe
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.encoding import text_of
 from sartor.data.names import check_names
-from sartor.engine import Engine, check
-from sartor.engine.objectives import Objective
-from sartor.engine.schedule import Ints
-from sartor.engine.scoring import EachScorer, Scored, positions, score_shared
+from sartor.engine import (
+    EachScorer,
+    Engine,
+    Ints,
+    Job,
+    Objective,
+    Scored,
+    positions,
+    predict,
+    score_shared,
+)
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
 from sartor.files import replacing, save_tree, write_json
-from sartor.models import Model, Params
-from sartor.personal.bank import Bank, Fleeting
-from sartor.personal.objectives import describe_objective
+from sartor.models import Model, Params, check
+from sartor.personal.store import ModelStore, OnDemand
 from sartor.randomness import mix
 
 MIXTURE = 256
@@ -49,7 +56,7 @@ class PersonalModels:
     Attributes:
         objective: what a client's own parameters predict, beside the central ones.
         central: the central model they were made from, if any.
-        bank: the parameters that each client has of its own.
+        store: the parameters that each client has of its own.
         clients: what was decided for each client: ``cluster``, the central hypothesis it belongs
             to, and where there was a choice ``lambda``, ``how`` it was made (``"holdout"``,
             ``"kfold"``, ``"train"``; ``"prior"``: as is best for the others; ``"given"``), and
@@ -65,7 +72,7 @@ class PersonalModels:
 
     objective: Objective
     central: CentralModel | None
-    bank: Bank | Fleeting
+    store: ModelStore | OnDemand
     clients: dict[str, dict[str, Any]]
     algorithm: dict[str, Any]
     label_names: tuple[str, ...] | None = None
@@ -85,10 +92,10 @@ class PersonalModels:
         return self.central if self.baseline is None else self.baseline
 
     @cached_property
-    def beside(self) -> Params | None:
-        """The hypotheses that clients' own parameters are beside: those of the central model.
+    def hypotheses(self) -> Params | None:
+        """The central hypotheses that clients' models refer to: those of the central model.
 
-        Behind them come those of the model that was given, where clients may have kept that.
+        After them come those of the model that was given, where clients may have kept that.
         """
         if self.central is None:
             return None
@@ -109,7 +116,7 @@ class PersonalModels:
         return {c: decided["lambda"] for c, decided in self.clients.items() if "lambda" in decided}
 
     def __len__(self) -> int:
-        return len(self.bank)
+        return len(self.store)
 
     def __repr__(self) -> str:
         return f"PersonalModels({self.algorithm['name']}: {len(self):,} clients)"
@@ -121,13 +128,13 @@ class PersonalModels:
         clients belong to.
         """
         client = text_of(client)  # ids are texts everywhere
-        if client not in self.bank:
+        if client not in self.store:
             if strict or self.given is None:
                 raise DataError(f"there is no model for client {client!r}; there are {len(self)}")
             usual = Counter(self.cluster.values()).most_common(1)[0][0]
             return jax.tree.map(lambda a: a[usual], self.given.hypotheses)
-        job = {name: values[0] for name, values in self._jobs([client]).items()}
-        return self.objective.whole(self.bank.get(client), self.beside, job)
+        job = jax.tree.map(lambda a: a[0], self._jobs([client]))
+        return self.objective.whole(self.store.get(client), self.hypotheses, job)
 
     def predict_proba(
         self, client: str, x: Any, *, strict: bool = False
@@ -147,22 +154,21 @@ class PersonalModels:
     def _apply(self, client: str, x: Any, strict: bool) -> npt.NDArray[np.float32]:
         inputs = as_inputs(self.model, x, self.feature_names)
         client = text_of(client)  # ids are texts everywhere
-        if client not in self.bank:
+        if client not in self.store:
             params = self.params(client, strict=strict)
             return np.asarray(self.model.apply(params, inputs, None))
-        job = {name: np.asarray(v)[0] for name, v in self._jobs([client]).items()}
-        own = self.bank.get(client)
-        return np.asarray(self.objective.predict(own, self.beside, inputs, job))
+        job = jax.tree.map(lambda a: a[0], self._jobs([client]))
+        own = self.store.get(client)
+        return np.asarray(predict(self.objective, own, self.hypotheses, inputs, job))
 
-    def _jobs(self, clients: list[str]) -> dict[str, npt.NDArray[Any]]:
+    def _jobs(self, clients: list[str]) -> Job:
         """What the objective has to know about some clients."""
         decided = [self.clients[client] for client in clients]
-        jobs: dict[str, npt.NDArray[Any]] = {
-            "cluster": np.array([d.get("hypothesis", d["cluster"]) for d in decided], np.int32)
-        }
+        hypothesis = np.array([d.get("hypothesis", d["cluster"]) for d in decided], np.int32)
+        values: dict[str, npt.NDArray[Any]] = {}
         if decided and "lambda" in decided[0]:
-            jobs["lambda"] = np.array([d["lambda"] for d in decided], np.float32)
-        return jobs
+            values["lambda"] = np.array([d["lambda"] for d in decided], np.float32)
+        return Job(hypothesis, None, None, values=values)
 
     def evaluate(
         self, data: ClientData, *, part: str = "test", mixture: int = MIXTURE, seed: int = 0
@@ -176,7 +182,7 @@ class PersonalModels:
         check(self.model, data)
         check_names(self.label_names, self.feature_names, data)
         clients = scored_clients(data, part)
-        missing = [data.ids[k] for k in clients if data.ids[k] not in self.bank]
+        missing = [data.ids[k] for k in clients if data.ids[k] not in self.store]
         if missing:
             raise DataError(
                 f"{len(missing)} clients have no model here ({missing[0]!r} …); fit them too, or "
@@ -187,8 +193,8 @@ class PersonalModels:
         extra: dict[str, npt.NDArray[Any]] = {}
         jobs = self._jobs([data.ids[k] for k in clients])
         cluster = np.array([self.clients[data.ids[k]]["cluster"] for k in clients])
-        if "lambda" in jobs:
-            extra["lambda"] = jobs["lambda"].astype(np.float64)
+        if "lambda" in jobs.values:
+            extra["lambda"] = jobs.values["lambda"].astype(np.float64)
         baseline = None
         if self.given is not None:
             baseline = self.given.score(data, clients, part)
@@ -211,15 +217,15 @@ class PersonalModels:
         scorer = EachScorer(
             self.objective,
             data,
-            self.beside,
+            self.hypotheses,
             self.engine,
-            lanes=self.bank.widest,
+            lanes=self.store.widest,
             most=max(int(sizes.max()), len(everybody)),
         )
         place = {data.ids[k]: k for k in clients}
         own: dict[int, Scored] = {}
         mixed = np.zeros(len(data))
-        for ids, stack in self.bank.blocks():
+        for ids, stack in self.store.blocks():
             keep = [i for i, client in enumerate(ids) if client in place]
             if not keep:
                 continue
@@ -248,11 +254,11 @@ class PersonalModels:
     def save(self, directory: str | Path) -> None:
         """Write all models as safetensors with a JSON manifest; :func:`sartor.load` reads them."""
         path = Path(directory)
-        if self.bank.directory is not None and path.resolve() == self.bank.directory.resolve():
+        if self.store.directory is not None and path.resolve() == self.store.directory.resolve():
             self._write_central(path)
             return
         with replacing(path, is_models) as folder:
-            self.bank.copy_to(folder)
+            self.store.copy_to(folder)
             self._write_central(folder)
 
     def _write_central(self, path: Path) -> None:
@@ -269,7 +275,18 @@ class PersonalModels:
             "label_names": self.label_names,
             "feature_names": self.feature_names,
             "personal": self.algorithm,
-            "objective": describe_objective(self.objective),
+            "objective": _described(self.objective),
             "clients": self.clients,
         }
         write_json(path / "manifest.json", manifest)
+
+
+def _described(objective: Objective) -> dict[str, Any]:
+    """An objective in plain values; models of the user's own functions are not in files."""
+    table = describe(objective)
+    del table["model"]
+    for field in dataclasses.fields(objective):
+        value = getattr(objective, field.name)
+        if isinstance(value, Model) and field.name in table:
+            table[field.name] = value.spec
+    return table

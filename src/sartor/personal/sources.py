@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +11,11 @@ import numpy.typing as npt
 
 from sartor.data import ClientData
 from sartor.data.names import check_names
-from sartor.engine.blocks import Jobs
-from sartor.engine.rounds import in_order
-from sartor.engine.schedule import Ints, padded
-from sartor.engine.scoring import positions
+from sartor.engine import Ints, in_order, positions
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model
-from sartor.randomness import Words, key_data, mix, uniforms
+from sartor.personal.task import Task
+from sartor.randomness import key_data, mix
 
 Flags = npt.NDArray[np.bool_]
 
@@ -35,6 +32,8 @@ class Sample(NamedTuple):
         mine: [clients, 2] where a client's own examples begin and end in the pool; nowhere if it
             has none there.
         own: whether the share is the client's alone, to be used in order and not drawn from.
+        sent: whether its examples are sent to clients.
+        shared: whether they are examples of other clients.
     """
 
     data: ClientData
@@ -43,82 +42,8 @@ class Sample(NamedTuple):
     counts: Ints
     mine: Ints
     own: bool = False
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Interpolation:
-    """Mixes a client's batches with draws from Ĉ, with replacement, each used once a pass.
-
-    A client has one sample Ĉ' for all λ and all trials, and for its final model. A trial on a fold
-    of the client's training part draws again where it drew from that part, as otherwise the fold
-    would not be held out: from the others in Ĉ, or if there are none from what it trains on.
-
-    Attributes:
-        sample: Ĉ.
-        words: [clients] their randomness.
-        r: draws for each example of the client.
-        step: replace examples with probability 1 − λ, or add r times as many.
-    """
-
-    sample: Sample
-    words: Words
-    r: int
-    step: Literal["sample", "weight"]
-
-    @property
-    def data(self) -> ClientData:
-        """What rows refer to."""
-        return self.sample.data
-
-    def width(self, batch: int) -> int:
-        """Rows in a step."""
-        return batch if self.step == "sample" else (1 + self.r) * batch
-
-    def __call__(self, rows: npt.NDArray[Any], jobs: Jobs, batch: int) -> npt.NDArray[Any]:
-        """Rows [steps, lanes, width] from the clients' own [steps, lanes, batch]."""
-        steps, lanes, _ = rows.shape
-        words, sizes, client, lambda_ = (
-            padded(a, lanes)[:, None]
-            for a in (jobs.words, jobs.train.sizes, jobs.client, jobs.values["lambda"])
-        )
-        folds = padded(jobs.values.get("folds", np.zeros(jobs.number, bool)), lanes)[:, None]
-        # The number of each draw in its pass, 0 ... r·m_k - 1: of single examples, the client's
-        # epochs follow each other, and each ends with what is left; or r for each of its own.
-        step = np.arange(steps)[:, None, None]
-        epoch, inside = np.divmod(step, np.maximum(-(-sizes // batch), 1))
-        if self.step == "sample":
-            slot = epoch % self.r * sizes + inside * batch + np.arange(batch)
-        else:
-            slot = inside * self.r * batch + np.arange(self.r * batch)
-        others = self._draw(client, slot, folds, jobs)
-        if self.step == "weight":
-            mine = np.where(lambda_ > 0, rows, others[..., :batch])  # λ = 0 reads no client data
-            return np.concatenate([mine, others], axis=2)
-        toss = uniforms(mix(words, "source", step * batch + np.arange(batch)))
-        return np.where(toss < lambda_, rows, others)
-
-    def _draw(self, client: Ints, slot: Ints, folds: Flags, jobs: Jobs) -> npt.NDArray[Any]:
-        first, count = self.sample.first[client], self.sample.counts[client]
-        if self.sample.own:
-            return self.sample.pool[first + slot % count]
-        words = self.words[client]
-        place = first + (uniforms(mix(words, "draw", slot)) * count).astype(int)
-        begin, end = self.sample.mine[client, 0], self.sample.mine[client, 1]
-        drawn = self.sample.pool[place]
-        again = folds & (place >= begin) & (place < end)
-        if again.any():
-            rest = count - (end - begin)
-            toss = uniforms(mix(words, "again", slot))
-            other = first + (toss * rest).astype(int)
-            other = np.where(other >= begin, other + (end - begin), other)
-            # A client that is alone in Ĉ is left with what the trial trains on.
-            start, size = (
-                padded(a, len(client))[:, None] for a in (jobs.train.first, jobs.train.sizes)
-            )
-            alone = jobs.train.at(start + (toss * size).astype(int))
-            elsewhere = self.sample.pool[np.where(rest > 0, other, place)]
-            drawn = np.where(again, np.where(rest > 0, elsewhere, alone), drawn)
-        return drawn
+    sent: bool = True
+    shared: bool = False
 
 
 class Circles(NamedTuple):
@@ -169,7 +94,8 @@ def clients_sample(
     mine = np.zeros((len(data), 2), np.int64)
     own = number == of[order]
     mine[order[own]] = np.stack([ends - sizes, ends], axis=1)[own]
-    return Sample(data, positions(data, order, "train"), firsts[of], counts[of], mine)
+    pool = positions(data, order, "train")
+    return Sample(data, pool, firsts[of], counts[of], mine, shared=True)
 
 
 def public_sample(data: ClientData, public: ClientData) -> Sample:
@@ -190,24 +116,24 @@ def used_sizes(data: ClientData) -> Ints:
     return np.asarray(data.bounds[:, 2] - data.bounds[:, 0])
 
 
-def generated(setting: Any, r: int, sampler: Any) -> Sample:
+def generated(task: Task, r: int, sampler: Any) -> Sample:
     """Ĉ' is drawn from the central hypothesis itself, r · m_k examples for every client.
 
     Nothing but the model, which clients have anyway, has to leave a client for this.
     """
-    data, model = setting.data, setting.model
-    check_density(model, sampler)
-    order = np.lexsort((data.hashes, setting.cluster))  # whatever the order of clients
+    data, model = task.data, task.model
+    order = np.lexsort((data.hashes, task.cluster))  # whatever the order of clients
     counts = (r * used_sizes(data))[order]
     columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in data.columns}
-    for cluster in np.unique(setting.cluster):
-        count = int(counts[setting.cluster[order] == cluster].sum())
-        word = key_data(mix(setting.seed, "generated", int(cluster)))
+    for cluster in np.unique(task.cluster):
+        count = int(counts[task.cluster[order] == cluster].sum())
+        word = key_data(mix(task.seed, "generated", int(cluster)))
         key = jax.random.wrap_key_data(jnp.asarray(word), impl="threefry2x32")
         if sampler is not None:
             made = {name: np.asarray(v) for name, v in sampler(key, count, int(cluster)).items()}
         else:
-            params = jax.tree.map(lambda a, c=cluster: a[c], setting.central.hypotheses)
+            assert task.central is not None
+            params = jax.tree.map(lambda a, c=cluster: a[c], task.central.hypotheses)
             logits = model.apply(params, None, None)
             made = {"y": np.asarray(jax.random.categorical(key, logits, shape=(count,)))}
         if set(made) != set(data.columns) or any(len(v) != count for v in made.values()):
@@ -221,7 +147,7 @@ def generated(setting: Any, r: int, sampler: Any) -> Sample:
     sample = _appended(data, {n: np.concatenate(v) for n, v in columns.items()}, "the sampler")
     first, mine = np.zeros((2, len(data)), np.int64)
     first[order], mine[order] = np.cumsum(counts) - counts, counts
-    return sample._replace(first=first, counts=mine, own=True)
+    return sample._replace(first=first, counts=mine, own=True, sent=False)
 
 
 def check_density(model: Model, sampler: Any) -> None:

@@ -7,15 +7,17 @@ considerations"). Clients send theirs, the sums are sent back, and the minimiser
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine.blocks import Jobs
-from sartor.engine.schedule import Ints, Spans, ragged
+from sartor.engine import Block, Ints, Jobs, Recipe, Spans, ragged
 from sartor.personal.sources import circles
+from sartor.personal.task import Task
 
 Floats = npt.NDArray[np.float64]
 
@@ -143,18 +145,40 @@ class Solver(NamedTuple):
         of, number, client, several = circles(data, cluster, members)
         return cls(data, own, own.take(client).sums(number, several).take(of))
 
-    def solve(self, spans: Spans, lambda_: Floats) -> Floats:
-        """Every client's minimiser, from these of its examples and Ĉ."""
-        return minimiser(statistics_of(self.data, spans), self.pooled, lambda_)
+    @property
+    def fingerprint(self) -> str:
+        """Nothing but the clients' data."""
+        return ""
 
-    def trial_losses(self, jobs: Jobs) -> Floats:
-        """The mean loss of every trial on what it holds out, of Ĉ too if it is a fold."""
-        others, own = self.pooled.take(jobs.client), self.own.take(jobs.client)
-        inside = jobs.values["folds"] & self.data.seen[jobs.client]
-        mine = statistics_of(self.data, jobs.train)
-        rest = Statistics(*(a - b for a, b in zip(others, own, strict=True)))
-        # A client that is alone in Ĉ is left with what the trial trains on.
-        rest = rest.where(rest.examples > 0, mine)
-        others = rest.where(inside, others)
-        tried = minimiser(mine, others, jobs.values["lambda"])
-        return mean_loss(statistics_of(self.data, jobs.held or jobs.train), tried)
+    def train(
+        self, task: Task, recipe: Recipe, jobs: Jobs, done: npt.NDArray[np.bool_], *, fetch: bool
+    ) -> Iterator[Block]:
+        """Solve for all jobs at once; trials hold their examples out of Ĉ, too, if it is a fold."""
+        everything, mine = np.arange(jobs.number), statistics_of(self.data, jobs.train)
+        others, held_loss = self.pooled.take(jobs.client), None
+        if jobs.fold is not None:
+            own = self.own.take(jobs.client)
+            rest = Statistics(*(a - b for a, b in zip(others, own, strict=True)))
+            # A client that is alone in Ĉ is left with what the trial trains on.
+            rest = rest.where(rest.examples > 0, mine)
+            others = rest.where(jobs.fold & self.data.seen[jobs.client], others)
+        solution = minimiser(mine, others, jobs.values["lambda"])
+        if jobs.held is not None:
+            held_loss = mean_loss(statistics_of(self.data, jobs.held), solution)
+        loss, finite = mean_loss(mine, solution), np.ones(jobs.number, bool)
+        yield Block(everything, as_leaves(solution), loss, finite, held_loss)
+
+    def work(self, task: Task, recipe: Recipe, jobs: Jobs) -> Cost:
+        """Every example once, to be tried on or to be added up."""
+        cost = Cost.nothing(task.data.ids)
+        read = jobs.train if jobs.held is None else jobs.held
+        np.add.at(cost.examples, jobs.client, read.sizes)
+        return cost
+
+    def received(self, task: Task, sizes: Ints) -> Cost:
+        """The statistics of seen clients go up, and those of Ĉ down."""
+        cost, numbers = Cost.nothing(task.data.ids), self.own.numbers()
+        cost.up[task.data.seen] += 8 * numbers
+        cost.down[:] += 8 * numbers
+        cost.left["statistics"] = numbers * int(task.data.seen.sum())
+        return cost

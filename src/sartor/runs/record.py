@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sartor.central.base import mean_loss
+from sartor.central.fitting import mean_loss
 from sartor.engine import Chunk
 from sartor.errors import FileError
 from sartor.evaluation.statistics import jsonable

@@ -14,12 +14,11 @@ import pyarrow as pa
 
 from sartor.central.checkpoint import difference, saved_round
 from sartor.data import ClientData
-from sartor.engine import check
 from sartor.errors import CheckpointError, ConfigError, DataError, FileError
 from sartor.evaluation import Scores, compare
 from sartor.evaluation.statistics import Metric, jsonable
 from sartor.files import is_free, read_json, sweep, write_atomic, write_json
-from sartor.models import Model
+from sartor.models import Model, check
 from sartor.report import write_report
 from sartor.runs.config import Config, parse_config, read_config
 from sartor.runs.record import Events, noted, provenance, write_table
@@ -83,7 +82,9 @@ def _run(
     data = config.open_data()
     model = config.make_model(data)
     _check_work(config, model, data)
-    config.central.keeper(checkpoint, model, data, seed=config.seed, engine=config.engine).check()
+    config.central.checkpoint_for(
+        checkpoint, model, data, seed=config.seed, engine=config.engine
+    ).check()
     clock("data")
     # Only now is anything written: what is refused above leaves no directory behind.
     write_atomic(out / "config.toml", to_toml(config.to_table()))
@@ -160,9 +161,9 @@ def _check_work(config: Config, model: Model, data: ClientData) -> None:
     """Refuse what could only fail after hours of training."""
     check(model, data)
     config.engine.local_devices()
-    config.central.check(data)
+    config.central.check(model, data)
     for algorithm in config.personal:
-        algorithm.check_work(model, data)
+        algorithm.check(model, data)
     if not data.sizes("test").any():
         raise DataError(
             "no client has a test part, so there is nothing honest to measure; add test = 0.2 "

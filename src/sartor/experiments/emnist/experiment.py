@@ -11,7 +11,6 @@ from typing import Any
 import jax
 
 from sartor.data import ClientData
-from sartor.engine import check
 from sartor.errors import InterruptedRun
 from sartor.experiments.directory import Directory
 from sartor.experiments.emnist.methods import lines
@@ -20,6 +19,7 @@ from sartor.experiments.emnist.results import client_table, most_memory, summari
 from sartor.experiments.emnist.settings import Settings
 from sartor.experiments.emnist.work import Branch, Seed
 from sartor.interrupts import Interrupts
+from sartor.models import check
 from sartor.progress import Bar
 from sartor.runs.record import Events, noted
 

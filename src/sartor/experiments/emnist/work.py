@@ -19,8 +19,7 @@ import numpy.typing as npt
 from sartor.central import Central, CentralModel
 from sartor.central.settings import describe
 from sartor.data import ClientData
-from sartor.engine import Optimizer
-from sartor.engine.scoring import losses_by_client, positions, score_shared
+from sartor.engine import Optimizer, losses_by_client, positions, score_shared
 from sartor.errors import CheckpointError, DataError, DivergedError, FileError, InterruptedRun
 from sartor.evaluation import Scores
 from sartor.evaluation.statistics import jsonable

@@ -30,10 +30,10 @@ AT_ONCE = 2
 more, they spend their time taking it from each other."""
 
 
-class Program:
+class Compiled:
     """A compiled function; calls that workers make side by side become one.
 
-    >>> double = Program(lambda x: 2 * x)
+    >>> double = Compiled(lambda x: 2 * x)
     >>> int(double(np.int32(4)))
     8
     """
@@ -56,7 +56,7 @@ class Program:
         count: int = self._alone._cache_size()
         return count
 
-    def together(self, calls: list[list[Any]], structure: Any) -> list[Any]:
+    def vectorized(self, calls: list[list[Any]], structure: Any) -> list[Any]:
         """The results of several calls, given by their leaves, from one vectorised call."""
         same = [_same([call[i] for call in calls]) for i in range(len(calls[0]))]
         if all(same):
@@ -72,12 +72,12 @@ class Program:
         # Whoever comes second waits for the first one's compilation.
         with contextlib.nullcontext() if shapes in self._ran else self._lock:
             if key not in self._batched:
-                self._batched[key] = self._vectorised(structure, same)
+                self._batched[key] = self._compile(structure, same)
             out = jax.tree.map(np.asarray, self._batched[key](*leaves))
             self._ran.add(shapes)
         return [jax.tree.map(lambda a, n=n: a[n], out) for n in range(len(calls))]
 
-    def _vectorised(self, structure: Any, same: list[bool]) -> Any:
+    def _compile(self, structure: Any, same: list[bool]) -> Any:
         """A program over the leaves of several calls, some of which are passed once."""
 
         def by_leaf(*leaves: Any) -> Any:
@@ -153,7 +153,7 @@ class _Stopped(Exception):
 class _Call:
     """A call that waits for its answer."""
 
-    def __init__(self, program: Program, args: Tree) -> None:
+    def __init__(self, program: Compiled, args: Tree) -> None:
         self.worker: int = _here.number
         self.program = program
         self.leaves, self.structure = jax.tree.flatten(args)
@@ -175,7 +175,7 @@ class _Crew:
         self.turn = threading.Semaphore(AT_ONCE)
         self._change = threading.Condition()
 
-    def call(self, program: Program, args: Tree) -> Any:
+    def call(self, program: Compiled, args: Tree) -> Any:
         """Wait for the answer to a call; on a worker's thread."""
         call = _Call(program, args)
         self.turn.release()
@@ -223,12 +223,12 @@ class _Crew:
 
     def _answer(self, calls: list[_Call]) -> None:
         filled = [calls[min(n, len(calls) - 1)].leaves for n in range(self.width)]
-        answers = calls[0].program.together(filled, calls[0].structure)
+        answers = calls[0].program.vectorized(filled, calls[0].structure)
         for call, answer in zip(calls, answers, strict=False):
             call.answer = answer
 
 
-def together() -> bool:
+def vectorizing() -> bool:
     """Whether this is the work of one of several, side by side."""
     return getattr(_here, "crew", None) is not None
 

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sartor.central.model import FILES
-from sartor.engine.blocks import Stack
+from sartor.engine import Stack
 from sartor.errors import ConfigError, FileError
 from sartor.files import is_unfinished, load_tree, read_metadata, save_tree
 
 IN_MEMORY = min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
-"""Bytes of models kept in memory; a larger bank lives in files."""
+"""Bytes of models kept in memory; more of them live in files."""
 
 
 class Shard(NamedTuple):
@@ -43,7 +43,7 @@ class Shard(NamedTuple):
                 raise FileError(f"{self.where} was replaced since it was opened; load it again")
 
 
-class Bank:
+class ModelStore:
     """Models of clients.
 
     Args:
@@ -165,7 +165,7 @@ class Bank:
         self.shards.append(shard)
 
 
-class Fleeting:
+class OnDemand:
     """Models that are made a block at a time when they are asked for, and kept nowhere.
 
     Args:

@@ -1,0 +1,242 @@
+"""How a central algorithm is fitted: rounds, checkpoints, progress, interrupts and history."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sartor.central.checkpoint import Checkpoint, History
+from sartor.central.ledger import rounds_cost
+from sartor.central.model import CentralModel
+from sartor.central.settings import check_seed, describe, models_in
+from sartor.data import ClientData
+from sartor.data.names import check_names
+from sartor.engine import Chunk, ClientStates, Engine, positions, run_rounds
+from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun
+from sartor.interrupts import Interrupts
+from sartor.models import Model, check, model_identity
+from sartor.progress import Bar
+from sartor.randomness import key_data, mix
+from sartor.trees import array_digest, flatten
+
+if TYPE_CHECKING:
+    from sartor.central.base import Central
+
+FEW_ROUNDS = 10
+"""A loss is measured while clients train; after fewer rounds it says little of the last model."""
+
+
+class Fit(NamedTuple):
+    """What a central algorithm is fitted to.
+
+    Attributes:
+        model: the hypothesis class.
+        data: the clients.
+        seed: seed of all randomness.
+        engine: how to run it.
+        start: the central model to go on from, if one was given.
+    """
+
+    model: Model
+    data: ClientData
+    seed: int
+    engine: Engine
+    start: CentralModel | None = None
+
+
+@functools.singledispatch
+def as_run(algorithm: Any) -> Any:
+    """The algorithm that is run for some settings: itself, unless they stand for several."""
+    return algorithm
+
+
+def prepared(
+    algorithm: Central,
+    model: Model,
+    data: ClientData,
+    seed: int,
+    engine: Engine | None,
+    start: CentralModel | None,
+) -> Fit:
+    """Refuse what cannot work, before any work starts."""
+    check(model, data)
+    if not data.seen.any():
+        raise DataError("no client is seen, so there is nothing to train on; lower `unseen`")
+    algorithm = as_run(algorithm)
+    what = Fit(model, data, check_seed(seed), engine or Engine(), start)
+    shapes = jax.eval_shape(lambda: first_state(algorithm, what))
+    if start is not None:
+        check_names(start.label_names, start.feature_names, data)
+        _check_same(shapes.hypotheses, start)
+    return what
+
+
+def fit(
+    algorithm: Central,
+    what: Fit,
+    checkpoint: str | Path | None = None,
+    progress: bool | None = None,
+    on_chunk: Callable[[Chunk], None] | None = None,
+) -> CentralModel:
+    """Run an algorithm's rounds, from a checkpoint if there is one."""
+    model, data, seed, engine, _ = what
+    name, algorithm = type(algorithm).__name__, as_run(algorithm)
+    state = first_state(algorithm, what)
+    saved, found = None, None
+    if checkpoint is not None:
+        saved = Checkpoint(Path(checkpoint), identity(algorithm, what))
+        found = saved.load(state)
+    if found is None:
+        done, history, states = 0, {}, None
+        state = algorithm.begin(state, what)
+    else:
+        done, state, history, states = found
+    state = jax.tree.map(jnp.asarray, state)
+    if done > algorithm.rounds:
+        raise ConfigError(f"{checkpoint} is at round {done}, past rounds={algorithm.rounds}")
+    kept: ClientStates | None = None
+    run = run_rounds(
+        algorithm, model, data, state, seed=seed, engine=engine, start=done, kept=states
+    )
+    with Bar(name, algorithm.rounds, progress) as bar, Interrupts() as interrupts:
+        for chunk in run:
+            _check_finite(name, chunk, data, saved)
+            history = _longer(history, chunk, data.sizes("train"))
+            state, kept = chunk.state, chunk.kept
+            if on_chunk is not None:
+                on_chunk(chunk)
+            if saved is not None:
+                saved.save(chunk.stop, state, history, kept)
+            bar.update(chunk.stop, f"loss {history['loss'][-1]:.4f}")
+            if interrupts.requested and chunk.stop < algorithm.rounds:
+                if saved is None:
+                    raise KeyboardInterrupt
+                raise InterruptedRun(
+                    f"{name} stopped after round {chunk.stop} of {algorithm.rounds}"
+                )
+    _warn_of_guessing(name, history["loss"], model, data)
+    trained = CentralModel(
+        model, jax.tree.map(np.asarray, state.hypotheses), describe(algorithm), history,
+        data.label_names, feature_names=data.feature_names, engine=engine,
+        cost=rounds_cost(algorithm, what, state), kept=kept,
+    )  # fmt: skip
+    return algorithm.finish(trained, state, what)
+
+
+def first_state(algorithm: Central, what: Fit) -> Any:
+    """The state that an algorithm says to begin with."""
+    word = key_data(mix(what.seed, "init"))
+    key = jax.random.wrap_key_data(jnp.asarray(word), impl="threefry2x32")
+    state = algorithm.init(what.model, what.data, key)
+    if not hasattr(state, "hypotheses"):
+        raise ConfigError(
+            f"{type(algorithm).__name__}.init must return a NamedTuple with a field `hypotheses`, "
+            f"the central hypotheses stacked [q, ...] (got {type(state).__name__})"
+        )
+    return state
+
+
+def identity(algorithm: Central, what: Fit) -> dict[str, Any]:
+    """What must be the same for a run to go on from a checkpoint."""
+    algorithm = as_run(algorithm)
+    described = describe(algorithm)
+    del described["rounds"]  # more rounds may be added to a run
+    # A model of the user's own functions is described by what it computes.
+    own = {name: model_identity(m, what.data) for name, m in models_in(algorithm).items()}
+    return {
+        "algorithm": described,
+        "model": model_identity(what.model, what.data),
+        "data": what.data.fingerprint,
+        "seed": what.seed,
+        "precision": what.engine.precision,
+        **({} if what.start is None else {"start": array_digest(what.start.hypotheses)}),
+        **own,
+    }
+
+
+def _check_finite(name: str, chunk: Chunk, data: ClientData, saved: Checkpoint | None) -> None:
+    bad = ~chunk.metrics["finite"]
+    if not bad.any():
+        return
+    first = int(np.argmax(bad.any(axis=1)))
+    clients = tuple(data.ids[k] for k in chunk.clients[first][bad[first]])
+    named = ", ".join(map(repr, clients[:3])) + (" …" if len(clients) > 3 else "")
+    there = saved is not None and saved.path.exists()
+    kept = f"; the last good checkpoint is kept ({saved.path})" if there and saved else ""
+    raise DivergedError(
+        f"{name} diverged in round {chunk.start + first + 1}: the update of {len(clients)} of "
+        f"{len(bad[first])} clients is not finite ({named}){kept}. Lower the learning rate, "
+        "standardize the features, or look at these clients' data",
+        round=chunk.start + first + 1,
+        clients=clients,
+    )
+
+
+def _check_same(hypotheses: Any, start: CentralModel) -> None:
+    """Refuse to go on from other hypotheses, or another number of them."""
+    here, there = (
+        {name: leaf.shape for name, leaf in flatten(tree).items()}
+        for tree in (hypotheses, start.hypotheses)
+    )
+    shapes = [{name: shape[1:] for name, shape in side.items()} for side in (here, there)]
+    if shapes[0] != shapes[1]:
+        raise ConfigError(
+            f"start is a model of another class: its leaves are {shapes[1]}, and the model's "
+            f"{shapes[0]}; give fit the model that start was trained with"
+        )
+    wanted = next(iter(here.values()))[0]
+    if wanted != start.q:
+        raise ConfigError(
+            f"start has {start.q} hypotheses, and {wanted} are trained here; give a central model "
+            f"with {wanted}"
+        )
+
+
+def _longer(history: History, chunk: Chunk, sizes: npt.NDArray[np.int64]) -> History:
+    """The history with a chunk's rounds: means of the clients' losses, the rest as it is."""
+    new = {name: a for name, a in chunk.metrics.items() if name not in ("loss", "finite")}
+    new["loss"] = mean_loss(chunk, sizes).astype(np.float32)
+    return {name: np.concatenate([history[name], a]) if history else a for name, a in new.items()}
+
+
+def mean_loss(chunk: Chunk, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """The cohort's mean training loss in every round of a chunk, over all its examples."""
+    weights = sizes[chunk.clients]
+    return np.asarray((chunk.metrics["loss"] * weights).sum(axis=1) / weights.sum(axis=1))
+
+
+def loss_of_a_guess(model: Model, data: ClientData) -> tuple[float, str]:
+    """The loss of knowing nothing about an example, on seen clients' training parts; and how."""
+    if model.classes is not None:
+        return math.log(model.classes), "any class as likely as another"
+    rows = data.rows[positions(data, np.flatnonzero(data.seen), "train")]
+    y = np.asarray(data.columns["y"][rows], np.float64).reshape(len(rows), -1)
+    spread = float(y.var(axis=0).sum())
+    if spread > 0:
+        return spread, "always the mean"
+    return float((y**2).sum(axis=1).mean()), "always 0"  # any error is more than that of the mean
+
+
+def _warn_of_guessing(name: str, losses: npt.NDArray[Any], model: Model, data: ClientData) -> None:
+    """Warn where training ends with a loss far above that of a guess."""
+    if model.training_loss is not None or len(losses) < FEW_ROUNDS:
+        return
+    guess, how = loss_of_a_guess(model, data)
+    found = float(np.mean(losses[-max(len(losses) // 10, 1) :]))
+    if found > 3 * guess > 0:
+        scaled = "features" if model.classes else "features and targets"
+        warnings.warn(
+            f"{name} ends with a training loss of {found:.4g}, more than 3 times that of a guess "
+            f"({how}: {guess:.4g}); standardize {scaled}, take a smaller learning_rate, or train "
+            "for longer",
+            stacklevel=4,
+        )

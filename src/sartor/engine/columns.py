@@ -1,0 +1,87 @@
+"""Where the data lives: on the device as a whole, or streamed there chunk by chunk."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from sartor.data import ClientData
+from sartor.engine.engine import Engine
+from sartor.engine.lanes import LANES
+from sartor.engine.schedule import padded
+from sartor.models import device_dtype
+from sartor.trees import Tree
+
+Columns = dict[str, jax.Array]
+Rows = npt.NDArray[np.int32]
+
+
+class Source(NamedTuple):
+    """Where schedules find their rows: on the device as a whole, or streamed chunk by chunk.
+
+    Attributes:
+        engine: how to run it.
+        data: the data set.
+        columns: all columns on the device in the order of ``data.rows``; ``None`` when streamed.
+        capacity: rows that a streamed chunk makes room for.
+    """
+
+    engine: Engine
+    data: ClientData
+    columns: Columns | None
+    capacity: int
+
+    def load(self, *rows: Rows) -> tuple[Any, ...]:
+        """Columns that hold all these rows; and for each array of rows, where they are in them."""
+        if self.columns is not None:
+            return self.columns, *rows
+        used, where = np.unique(np.concatenate([r.reshape(-1) for r in rows]), return_inverse=True)
+        columns = gather(self.engine, self.data, padded(used, self.capacity))
+        cuts = np.cumsum([r.size for r in rows])[:-1]
+        places = np.split(where.reshape(-1).astype(np.int32), cuts)
+        return columns, *(p.reshape(r.shape) for p, r in zip(places, rows, strict=True))
+
+
+_RESIDENT: weakref.WeakKeyDictionary[ClientData, dict[int, Columns]] = weakref.WeakKeyDictionary()
+"""Columns on the device, by data set and number of devices: a second fit finds them there."""
+
+
+def source(engine: Engine, data: ClientData, capacity: int) -> Source:
+    """Put the data where the engine wants it; ``capacity`` rows are enough for any one chunk."""
+    bytes_ = sum(
+        column.nbytes // max(len(column), 1) * len(data.rows) for column in data.columns.values()
+    )
+    resident = engine.resident if engine.resident is not None else bytes_ <= engine.budget() // 4
+    if not resident:
+        return Source(engine, data, None, capacity + 2)  # idle lanes and padding read a row, too
+    copies = _RESIDENT.setdefault(data, {})
+    count = len(engine.local_devices())
+    if count not in copies:
+        copies[count] = gather(engine, data, np.arange(len(data.rows)))
+    return Source(engine, data, copies[count], capacity)
+
+
+def gather(engine: Engine, data: ClientData, positions: npt.NDArray[np.int64]) -> Columns:
+    """Columns of examples, by their positions in ``data.rows``, on every device in use."""
+    rows = data.rows[positions]
+    in_order = len(rows) > 0 and bool((np.diff(rows) == 1).all())
+    where: Any = slice(rows[0], rows[-1] + 1) if in_order else rows
+    columns = {
+        name: np.asarray(column[where], device_dtype(column))
+        for name, column in data.columns.items()
+    }
+    return on_every_device(engine, columns)
+
+
+def on_every_device(engine: Engine, tree: Tree) -> Tree:
+    """The same arrays on every device in use, so that no call has to move them again."""
+    devices = engine.local_devices()
+    if len(devices) == 1:
+        return jax.device_put(tree, devices[0])
+    mesh = Mesh(np.array(devices), (LANES,))
+    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))

@@ -1,0 +1,159 @@
+"""What clients keep between rounds: on the device while it fits, else on the host or in a file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from sartor.data import ClientData
+from sartor.engine.cohort import Kept
+from sartor.engine.columns import on_every_device
+from sartor.engine.engine import Engine
+from sartor.engine.schedule import Ints
+from sartor.errors import DataError
+from sartor.trees import Tree, flatten, unflatten
+
+IN_MEMORY = min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
+"""Bytes of states kept in the host's memory; more of them live in a memory-mapped file."""
+
+
+class ClientStates(Mapping[str, Tree]):
+    """The state of every client that has one, by client.
+
+    Args:
+        shapes: a pytree of what one client keeps; anything with ``shape`` and ``dtype``.
+        data: the clients.
+        engine: how it is run.
+
+    Memory of the host is taken only for clients that have a state: pages of an array that nobody
+    has written to do not exist yet.
+    """
+
+    def __init__(self, shapes: Tree, data: ClientData, engine: Engine) -> None:
+        self.shapes, self.ids, self.engine = shapes, data.ids, engine
+        self.visited = np.zeros(len(data), bool)
+        leaves = jax.tree.leaves(shapes)
+        self.bytes = sum(int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in leaves)
+        total = self.bytes * len(data)
+        self.resident = total <= engine.budget() // 8
+        self._device: Kept | None = None
+        folder: Path | None = None
+        if not self.resident and total > IN_MEMORY:
+            folder = Path(tempfile.mkdtemp(prefix="sartor-states-"))
+            self._cleanup = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._host = [
+            _zeros((len(data), *a.shape), a.dtype, folder, n) for n, a in enumerate(leaves)
+        ]
+        self._stale = False  # whether the device knows more than the host
+
+    def most(self, cohort: int) -> int:
+        """For how many rounds the states of the cohorts fit on the device."""
+        if self.resident:
+            return 2**31
+        return max(1, self.engine.budget() // 8 // max(cohort * self.bytes, 1))
+
+    def load(self, clients: Ints, places: int) -> tuple[Kept, Ints]:
+        """A table with the states of some clients, [rounds, cohort]; and where in it each is.
+
+        Args:
+            clients: positions in the data.
+            places: how many the table has, whoever is in it: a shape of compiled programs.
+        """
+        if self.resident:
+            if self._device is None:
+                table = jax.tree.unflatten(jax.tree.structure(self.shapes), self._host)
+                self._device = on_every_device(self.engine, Kept(table, self.visited))
+            return self._device, clients
+        used, where = np.unique(clients, return_inverse=True)
+        rows = [_padded(leaf, used, places) for leaf in self._host]
+        table = jax.tree.unflatten(jax.tree.structure(self.shapes), rows)
+        return Kept(table, _padded(self.visited, used, places)), where.reshape(clients.shape)
+
+    def store(self, clients: Ints, kept: Kept) -> None:
+        """Take back a table that :meth:`load` has given, after rounds of these clients."""
+        used = np.unique(clients)
+        self.visited[used] = True
+        if self.resident:
+            self._device, self._stale = kept, True
+            return
+        for leaf, new in zip(self._host, jax.tree.leaves(kept.table), strict=True):
+            leaf[used] = np.asarray(new)[: len(used)]
+
+    def recall(self, clients: Ints) -> tuple[Tree, npt.NDArray[np.bool_]]:
+        """The states of some clients, [clients, ...]; and which of them have one."""
+        self._fetch()
+        rows = [np.asarray(leaf[clients]) for leaf in self._host]
+        return jax.tree.unflatten(jax.tree.structure(self.shapes), rows), self.visited[clients]
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What a checkpoint holds: which clients have a state, and their states by leaf name."""
+        (there,) = np.nonzero(self.visited)
+        rows, _ = self.recall(there)
+        return {"client": there, **{f"leaf/{name}": a for name, a in flatten(rows).items()}}
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take over what a checkpoint holds."""
+        there = arrays["client"]
+        leaves = {name.removeprefix("leaf/"): a for name, a in arrays.items() if name != "client"}
+        for leaf, rows in zip(
+            self._host, jax.tree.leaves(unflatten(self.shapes, leaves)), strict=True
+        ):
+            leaf[there] = rows
+        self.visited[there] = True
+        self._device = None
+
+    def _fetch(self) -> None:
+        if self._stale and self._device is not None:
+            for leaf, new in zip(self._host, jax.tree.leaves(self._device.table), strict=True):
+                leaf[self.visited] = np.asarray(new)[self.visited]
+            self._stale = False
+
+    def __getitem__(self, client: str) -> Tree:
+        places = np.array([k for k, name in enumerate(self.ids) if name == client], np.int64)
+        if not len(places) or not self.visited[places[0]]:
+            raise KeyError(client)
+        rows, _ = self.recall(places)
+        return jax.tree.map(lambda a: a[0], rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self.ids[k] for k in np.flatnonzero(self.visited))
+
+    def __len__(self) -> int:
+        return int(self.visited.sum())
+
+    def __repr__(self) -> str:
+        return f"ClientStates({len(self):,} of {len(self.ids):,} clients)"
+
+
+def _zeros(
+    shape: tuple[int, ...], dtype: Any, folder: Path | None, number: int
+) -> npt.NDArray[Any]:
+    if folder is None or 0 in shape:
+        return np.zeros(shape, dtype)
+    try:
+        return np.memmap(folder / f"leaf-{number}", dtype, "w+", shape=shape)
+    except OSError as error:
+        raise DataError(
+            f"there is no room in {folder.parent} for what clients keep: {error}; set TMPDIR to a "
+            "directory on a larger disk"
+        ) from error
+
+
+def _padded(leaf: npt.NDArray[Any], rows: Ints, places: int) -> npt.NDArray[Any]:
+    out = np.zeros((places, *leaf.shape[1:]), leaf.dtype)
+    out[: len(rows)] = leaf[rows]
+    return out
+
+
+def no_states() -> Kept:
+    """The table of an algorithm whose clients keep nothing."""
+    return Kept((), np.zeros(0, bool))

@@ -1,0 +1,149 @@
+"""Whether a model and a data set fit together; refused before any work starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sartor.caching import made_once
+from sartor.data import ClientData
+from sartor.data.names import refuse_words
+from sartor.errors import ConfigError, DataError
+from sartor.models.base import Model
+from sartor.models.inputs import Shapes, column_shapes, device_dtype, example_shapes, take
+from sartor.trees import flatten, traced_hash
+
+
+def check(model: Model, data: ClientData) -> None:
+    """Refuse data that the model cannot take, before any work starts."""
+    if not isinstance(model, Model):
+        raise ConfigError(f"a sartor.Model is needed first (got {type(model).__name__})")
+    if not isinstance(data, ClientData):
+        raise DataError(
+            f"the data must be sartor's ClientData (got {type(data).__name__}); make it with "
+            "sartor.data.from_frame, from_arrays, from_dict or open"
+        )
+    y = data.columns["y"]
+    _check_range(data)
+    _check_inputs(model, data.columns)
+    if model.kind == "regression":
+        refuse_words(data)
+        _check_predictions(model, data)
+        return
+    if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
+        raise DataError(
+            f"column 'y' holds {y.dtype} of shape {y.shape[1:]}, but a {model.kind} model needs "
+            "one class number for each example; use a regression model, or make the labels "
+            "integers or words"
+        )
+    classes = model.classes or 0
+    used = y[data.rows]
+    if used.size and used.max() >= classes:
+        position = int(np.argmax(used >= classes))
+        raise DataError(
+            f"client {_owner(data, position)!r}, column 'y': label {used[position]} is out of "
+            f"range for a model of {classes} classes (0 to {classes - 1}); use "
+            f"classes={int(used.max()) + 1} or correct the label"
+        )
+    if model.spec is None:  # the ready models need no proof
+        _check_predictions(model, data)
+
+
+def _owner(data: ClientData, position: int) -> str:
+    return data.ids[int(np.searchsorted(data.bounds[:, 3], position, side="right"))]
+
+
+def _check_range(data: ClientData) -> None:
+    """Devices compute with 32 bits; a wider integer would wrap silently."""
+    for name, column in data.columns.items():
+        if column.dtype.kind not in "iu" or column.dtype.itemsize < 4 or not column.size:
+            continue
+        limits = np.iinfo(np.int32)
+        for value in (column.min(), column.max()):
+            if not limits.min <= int(value) <= limits.max:
+                raise DataError(
+                    f"column {name!r} holds {value}, which does not fit 32 bits; give it as floats"
+                )
+
+
+def _check_predictions(model: Model, data: ClientData) -> None:
+    """What the model says of two examples must be what its kind promises."""
+    x, y = _two_examples(data)
+    try:
+        params = model.init(jax.random.key(0))
+        predicted = model.apply(params, x, None)
+    except Exception as error:
+        shapes = jax.tree.map(jnp.shape, x)
+        raise ConfigError(
+            f"the model failed on two examples, x of shape {shapes}: apply(params, x, key) raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if model.kind == "regression":
+        if predicted.shape != y.shape:
+            raise DataError(
+                f"column 'y': a target has shape {y.shape[1:]}, but the model predicts "
+                f"{predicted.shape[1:]} for an example; make them the same"
+            )
+        return
+    wanted = (model.classes,) if model.kind == "density" else (2, model.classes)
+    if predicted.shape != wanted:
+        raise ConfigError(
+            f"apply gave the shape {predicted.shape} for two examples, but with "
+            f"classes={model.classes} it must be {wanted}"
+        )
+    total = float(jnp.exp(predicted).sum(axis=-1).reshape(-1)[0])
+    if not abs(total - 1) < 0.01:
+        raise ConfigError(
+            f"apply must return log-probabilities, but the exponentials of a row sum to {total:.4g}"
+            ", not 1; end it with jax.nn.log_softmax"
+        )
+
+
+def _two_examples(data: ClientData) -> tuple[Any, jax.Array]:
+    rows = data.rows[[0, -1]]
+    columns = {
+        name: jnp.asarray(np.asarray(column[rows], device_dtype(column)))
+        for name, column in data.columns.items()
+    }
+    return take(columns, jnp.arange(2))
+
+
+def _check_inputs(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    features = {name: column.shape[1:] for name, column in columns.items() if name != "y"}
+    if model.input_shape is None:
+        return
+    if model.kind == "density":
+        if features:
+            raise DataError(
+                f"a density model takes no inputs, but the data has the columns {sorted(features)};"
+                " use a classification model or leave them out"
+            )
+        return
+    if list(features) != ["x"]:
+        raise DataError(
+            f"the model takes one input column 'x' of shape {model.input_shape}, but the data has "
+            f"{sorted(features) or 'no input columns'}"
+        )
+    if features["x"] != model.input_shape:
+        raise DataError(
+            f"column 'x': an example has shape {features['x']}, but the model takes "
+            f"{model.input_shape}"
+        )
+
+
+def model_identity(model: Model, data: ClientData) -> dict[str, str]:
+    """What makes a model the same one for a checkpoint: its leaves, and what its loss computes."""
+    return dict(_model_identity(model, column_shapes(data)))
+
+
+@made_once(maxsize=256)
+def _model_identity(model: Model, columns: Shapes) -> dict[str, str]:
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    leaves = {name: str(leaf.shape) for name, leaf in flatten(params).items()}
+    x, y = example_shapes(columns, 2)
+    return {**leaves, "loss": traced_hash(model.loss, params, x, y, jax.random.key(0))}

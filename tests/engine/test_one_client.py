@@ -1,0 +1,101 @@
+"""A round computed client by client, each with nothing but its own data, is the simulated round."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sartor
+from sartor.central import fitting
+from sartor.engine import one_round
+from sartor.personal.mapper import CLUSTER, Joint
+from sartor.personal.task import Task
+
+SEED, ROUND = 5, 3
+
+
+@pytest.fixture(scope="module")
+def data() -> sartor.ClientData:
+    rng = np.random.default_rng(0)
+    clients = {}
+    for k in range(6):
+        x = rng.normal(size=(int(rng.integers(9, 30)), 3)).astype(np.float32)
+        clients[f"c{k}"] = {"x": x, "y": (x @ rng.normal(size=(3, 2))).argmax(axis=1)}
+    domain = {client: "ab"[k % 2] for k, client in enumerate(clients)}
+    return sartor.data.from_dict(clients, {"domain": domain}).split(
+        validation=0.2, test=0.2, seed=0
+    )
+
+
+MODEL = sartor.models.logistic(3, 2)
+ENGINE = sartor.Engine()
+
+
+def rounds_of(kind: str, data: sartor.ClientData):
+    """An algorithm, the data it runs on, and a state in the middle of a run."""
+    algorithms = {
+        "FedAvg": sartor.FedAvg(epochs=2, batch=7),
+        "HypCluster": sartor.HypCluster(q=2, start=sartor.central.Random()),
+        "Agnostic": sartor.Agnostic(domain_step=0.5),
+    }
+    if kind.startswith("Mapper"):
+        mapper = sartor.Mapper(
+            cover=(0.0, 0.5, 1.0), rounds=4, cohort=6, keep_local=kind.endswith("kept")
+        )
+        central = sartor.HypCluster(q=2, rounds=30, start="random").fit(MODEL, data, seed=1)
+        cluster = central.assign(data)
+        task = Task(MODEL, central, cluster, data, SEED, ENGINE)
+        data = dataclasses.replace(data, metadata={**data.metadata, CLUSTER: cluster})
+        algorithm, start = Joint.after(mapper, task, SEED), central
+    else:
+        algorithm, start = algorithms[kind], None
+    what = fitting.Fit(MODEL, data, SEED, ENGINE, start)
+    state = algorithm.begin(fitting.first_state(algorithm, what), what)
+    return algorithm, data, jax.tree.map(jnp.asarray, state)
+
+
+@pytest.mark.parametrize("kind", ["FedAvg", "HypCluster", "Agnostic", "Mapper", "Mapper kept"])
+def test_uploads_of_single_clients_add_up(kind, data):
+    algorithm, data, state = rounds_of(kind, data)
+    how = {"round": ROUND, "seed": SEED, "engine": ENGINE}
+    together = one_round(algorithm, MODEL, data, state, **how)
+
+    known = algorithm.attributes(data)
+    alone = []
+    for k, client in enumerate(data.ids):
+        mine = data.select([client])
+        assert len(mine) == 1 and set(mine.ids) == {client}
+        told = {name: values[[k]] for name, values in known.items()}
+        alone.append(one_round(algorithm, MODEL, mine, state, attributes=told, **how))
+    total = jax.tree.map(lambda *parts: sum(map(np.asarray, parts)), *[a.upload for a in alone])
+
+    for one, other in zip(*map(jax.tree.leaves, (together.upload, total)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+    losses = np.concatenate([a.metrics["loss"] for a in alone])
+    order = np.argsort(data.hashes, kind="stable")  # the order of a simulated cohort
+    np.testing.assert_allclose(together.metrics["loss"], losses[order], rtol=1e-5)
+    after = [algorithm.server(state, upload).hypotheses for upload in (together.upload, total)]
+    for one, other in zip(*map(jax.tree.leaves, after), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+    if together.kept is not None:
+        for client, one in zip(data.ids, alone, strict=True):
+            kept = together.kept[client], one.kept[client]
+            for a, b in zip(*map(jax.tree.leaves, kept), strict=True):
+                np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+
+
+def test_it_is_the_round_of_a_run(data):
+    """The same function makes the rounds of a fit."""
+    algorithm = sartor.FedAvg(rounds=2, cohort=6)
+    fitted = algorithm.fit(MODEL, data, seed=SEED)
+    what = fitting.Fit(MODEL, data, SEED, ENGINE)
+    state = fitting.first_state(algorithm, what)
+    for number in range(2):
+        told = one_round(algorithm, MODEL, data, state, round=number, seed=SEED, engine=ENGINE)
+        state = algorithm.server(state, told.upload)
+    for one, other in zip(*map(jax.tree.leaves, (fitted.hypotheses, state.hypotheses)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
