@@ -44,7 +44,9 @@ class ClientStates(Mapping[str, Tree]):
         leaves = jax.tree.leaves(shapes)
         self.bytes = sum(int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in leaves)
         total = self.bytes * len(data)
-        self.resident = total <= engine.budget() // 8
+        # A CPU's device memory is the host's, so that nothing would be gained there.
+        on_cpu = engine.local_devices()[0].platform == "cpu"
+        self.resident = not on_cpu and total <= engine.budget() // 8
         self._device: Kept | None = None
         folder: Path | None = None
         if not self.resident and total > IN_MEMORY:
@@ -71,7 +73,9 @@ class ClientStates(Mapping[str, Tree]):
         if self.resident:
             if self._device is None:
                 table = jax.tree.unflatten(jax.tree.structure(self.shapes), self._host)
-                self._device = on_every_device(self.engine, Kept(table, self.visited))
+                # Copies, as a device may share memory with the host, which is written to later.
+                kept = jax.tree.map(np.copy, Kept(table, self.visited))
+                self._device = on_every_device(self.engine, kept)
             return self._device, clients
         used, where = np.unique(clients, return_inverse=True)
         rows = [_padded(leaf, used, places) for leaf in self._host]
