@@ -67,7 +67,7 @@ def test_few_python_blocks_do_not_run():
     for page in PAGES:
         infos = [info for info, *_ in blocks(page)]
         assert infos.count("python no-run") == NO_RUN.get(name_of(page), 0), name_of(page)
-        assert set(infos) <= {"python", "python no-run", "bash", "toml", "text", "bibtex"}, infos
+        assert set(infos) <= {"python", "python no-run", "bash", "toml", "text"}, infos
 
 
 def commands() -> Iterator[tuple[str, str]]:
