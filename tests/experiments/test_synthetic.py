@@ -352,7 +352,7 @@ def test_ctrl_c_keeps_what_is_done(finished, tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    assert "Everything so far is kept; go on with" in said and "--resume" in said
+    assert "Everything so far is kept. Resume with" in said and "--resume" in said
     assert not (out / "results.json").exists()
     for path in (out / "checkpoint").glob("*.safetensors"):
         mine, theirs = Cell.load(path), Cell.load(finished / "checkpoint" / path.name)

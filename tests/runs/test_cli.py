@@ -118,7 +118,7 @@ def test_ctrl_c_anywhere_is_130(sartor, tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "run", interrupted)
     code, out, err = sartor("run", write(tmp_path / "small.toml", SMALL))
     assert (code, out) == (130, "")
-    assert err.startswith("stopped. Everything so far is kept; go on with\n  sartor run ")
+    assert err.startswith("stopped. Everything so far is kept. Resume with\n  sartor run ")
     assert err.endswith("small.toml --resume\n")
 
 

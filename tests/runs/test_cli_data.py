@@ -119,4 +119,4 @@ def test_ctrl_c_while_downloading_is_130(sartor, monkeypatch):
     monkeypatch.setattr(library.data, "download", interrupted)
     code, out, err = sartor("data", "download")
     assert (code, out) == (130, "")
-    assert err == "stopped. Everything so far is kept; go on with\n  sartor data download\n"
+    assert err == "stopped. Everything so far is kept. Resume with\n  sartor data download\n"

@@ -161,7 +161,7 @@ def test_ctrl_c_keeps_everything_and_says_so(processes, tmp_path):
     round_ = saved_round(out / "checkpoint" / "central.safetensors")
     assert 0 < round_ < ROUNDS
     message = (
-        f"FedAvg stopped after round {round_} of {ROUNDS}. Everything so far is kept; go on with"
+        f"FedAvg stopped after round {round_} of {ROUNDS}. Everything so far is kept. Resume with"
     )
     command = said.split(message)[1].split()
     assert command[:2] == ["sartor", "run"] and command[-1] == "--resume"

@@ -1,4 +1,4 @@
-"""The command line: thin, every command is a call of the library."""
+"""The command line: every command is a thin call of the library."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sartor.runs.config import GENERATORS
 
 app = typer.Typer(
     name="sartor",
-    help="Sartor gives every client a model of its own.",
+    help="Personalized federated learning: a model for every client.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -53,7 +53,10 @@ def _version(show: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -61,20 +64,22 @@ def _options(
 
 @app.command("run")
 def run_command(
-    config: Annotated[Path, typer.Argument(help="The configuration, a TOML file.")],
+    config: Annotated[Path, typer.Argument(help="Configuration, a TOML file.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="The run directory. (default: runs/ and the configuration's name)"),
+        typer.Option(help="Run directory. (default: runs/ plus the configuration's name)"),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in that directory.")
+        bool, typer.Option("--resume", help="Resume the run in the run directory.")
     ] = False,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: central.rounds=50."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a setting, such as central.rounds=50."
+        ),
     ] = None,
 ) -> None:
-    """Train, personalize, evaluate and report, as a configuration says."""
+    """Train, personalize, evaluate and report, as the configuration says."""
     settings = read_config(config, overrides or [])
     directory = out or RUNS / config.stem
     say_if_new(directory, resume)
@@ -89,25 +94,27 @@ def run_command(
 
 @app.command("advise")
 def advise_command(
-    source: Annotated[Path, typer.Argument(help="A run directory, or clients' data.")],
-    out: Annotated[Path | None, typer.Option(help="The directory. (default: runs/advice)")] = None,
+    source: Annotated[Path, typer.Argument(help="Run directory, or client data.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Output directory. (default: runs/advice)")
+    ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="A ready model. (default: the run's, or one that fits the labels)"),
+        typer.Option(help="Ready model. (default: the run's, or one that fits the labels)"),
     ] = None,
     bound: Annotated[
         float | None,
         typer.Option(
-            help="The largest loss that the bounds reckon with. (default: that of a tenth of the "
-            "uniform probability; of a squared error 4 y² of the largest label)"
+            help="Largest loss the bounds assume. (default: log(10 · classes); 4 · max y² for "
+            "squared error)"
         ),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="δ of the bounds, how often they may fail. (default: 0.05)")
+        float | None, typer.Option(help="δ, the probability that a bound fails. (default: 0.05)")
     ] = None,
-    folds: Annotated[int | None, typer.Option(help="Folds of the experiment. (default: 5)")] = None,
+    folds: Annotated[int | None, typer.Option(help="Cross-validation folds. (default: 5)")] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of all randomness. (default: the run's, or 0)")
+        int | None, typer.Option(help="Random seed. (default: the run's, or 0)")
     ] = None,
     client: ClientColumn = None,
     label: LabelColumn = None,
@@ -117,14 +124,15 @@ def advise_command(
         list[str] | None,
         typer.Option(
             "--set", metavar="KEY=VALUE",
-            help="Change a setting: central.rounds=50; also of cluster, local, interpolation, "
-            "advice, engine.",
+            help="Change a setting, such as central.rounds=50. Tables: central, cluster, local, "
+            "interpolation, advice, engine.",
         ),
     ] = None,
 ) -> None:  # fmt: skip
-    """Should a client join, be clustered, interpolate or stay alone? By experiment and by bounds.
+    """Advise each client: join the global model, join a cluster, interpolate, or stay local.
 
-    Models are trained on parts of the clients' training examples and scored on the others.
+    The advice comes from an experiment. Models are trained on part of each client's training
+    examples and scored on the rest. The paper's bounds are shown next to it.
     """
     given = {"client": client, "label": label, "domain": domain, "features": features or None}
     columns = {key: value for key, value in given.items() if value is not None}
@@ -150,10 +158,10 @@ def advise_command(
 def settings_command(
     name: Annotated[
         str | None,
-        typer.Argument(help="An algorithm, a ready model, or a table. (default: a list)"),
+        typer.Argument(help="Algorithm, ready model or table. (default: list all names)"),
     ] = None,
 ) -> None:
-    """Show what an algorithm can be told: the keys of its table in a configuration."""
+    """List the settings of an algorithm, a model or a configuration table."""
     tables = {"data": sartor.data.open, "split": ClientData.split, "engine": sartor.Engine}
     tables["advice"] = sartor.advise
     known: dict[str, Any] = {**CENTRAL, **PERSONAL, **FACTORIES, **tables}
@@ -167,38 +175,38 @@ def settings_command(
     name = same[0] if len(same) == 1 else name
     if name not in known:
         near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(known)}"
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
         raise ConfigError(f"there is nothing named {name!r}; {hint}")
     typer.echo(inspect.getdoc(known[name]))
     typer.echo("\nDefaults:")
     for key, parameter in inspect.signature(known[name]).parameters.items():
         if key == "self" or (name == "advice" and key not in OPTIONS):
-            continue  # what a table of a configuration has not
-        needed = "(as the data has, if not given)" if name in FACTORIES else "(needed)"
+            continue  # not a key of a configuration
+        needed = "(taken from the data if not given)" if name in FACTORIES else "(required)"
         given = needed if parameter.default is parameter.empty else repr(parameter.default)
         if (name, key) == ("split", "seed"):
-            given = "(the run's, if not given)"
+            given = "(the run's seed if not given)"
         typer.echo(f"  {key} = {given}")
     if name == "data":
         made = ", ".join(map(repr, GENERATORS))
-        typer.echo(f"\nInstead of path: generator = {made}, with its keys")
+        typer.echo(f"\nInstead of path: generator = {made}, with the generator's keys")
 
 
 @app.command("report")
 def report_command(
     runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
     out: Annotated[
-        Path | None, typer.Option(help="The page. (default: report.html in the first run)")
+        Path | None, typer.Option(help="Output page. (default: report.html in the first run)")
     ] = None,
 ) -> None:
-    """Build the report of a run or an experiment again, or one page that compares several."""
+    """Rebuild the report of a run or experiment, or compare several on one page."""
     target = out or runs[0] / "report.html"
     write_report(runs, target)
     typer.echo(f"Report:  {target}")
 
 
 def main() -> None:
-    """Run the command line; errors and warnings are one line, without a traceback."""
+    """Run the command line. Errors and warnings are one line, without a traceback."""
     said = set()
 
     def warn(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -1,4 +1,4 @@
-"""``sartor data``: get data, look at it, convert it."""
+"""``sartor data``: download, inspect and convert data."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from sartor.cli.options import (
     stoppable,
 )
 
-data_app = typer.Typer(help="Get data, look at it, convert it.", no_args_is_help=True)
+data_app = typer.Typer(help="Download, inspect and convert data.", no_args_is_help=True)
 
 
 @data_app.command("download")
 def download_command(
     cache: Annotated[
-        Path | None, typer.Option(help="The directory to keep it in. (default: ~/.cache/sartor)")
+        Path | None, typer.Option(help="Cache directory. (default: ~/.cache/sartor)")
     ] = None,
 ) -> None:
-    """Get federated EMNIST, 3,400 writers of 62 classes, or go on getting it."""
+    """Download federated EMNIST (3,400 writers, 62 classes), or resume the download."""
     with stoppable(resume=True):  # the same command goes on
         folder = sartor.data.download("emnist", cache)
     typer.echo(f"Data:  {folder}")
 
 
-DataPath = Annotated[Path, typer.Argument(help="A file or directory with clients' data.")]
+DataPath = Annotated[Path, typer.Argument(help="File or directory with client data.")]
 
 
 class Format(StrEnum):
-    """What data can be converted to."""
+    """Formats that data can be converted to."""
 
     hdf5 = "hdf5"
     sqlite = "sqlite"
@@ -48,12 +48,12 @@ class Format(StrEnum):
 @data_app.command("convert")
 def convert_command(
     path: DataPath,
-    out: Annotated[Path, typer.Argument(help="The directory to write, new or empty.")],
+    out: Annotated[Path, typer.Argument(help="Output directory, new or empty.")],
     to: Annotated[
         Format,
         typer.Option(
-            help="TensorFlow Federated's HDF5 or SQLite, FedJAX's SQLite, LEAF's JSON, or Sartor's "
-            "own directory, pixels as bytes and mapped when it is opened."
+            help="Output format: TensorFlow Federated's HDF5 or SQLite, FedJAX's SQLite, LEAF's "
+            "JSON, or Sartor's own memory-mapped directory."
         ),
     ],
     client: ClientColumn = None,
@@ -61,7 +61,7 @@ def convert_command(
     domain: DomainColumn = None,
     features: FeatureColumns = None,
 ) -> None:
-    """Write data in another format."""
+    """Convert data to another format."""
     opened = sartor.data.open(
         path, client=client, label=label, domain=domain, features=features or None
     )
@@ -79,7 +79,7 @@ def info_command(
     domain: DomainColumn = None,
     features: FeatureColumns = None,
 ) -> None:
-    """Show clients, sizes and labels, and warn where the order of clients carries a shift."""
+    """Show clients, sizes and labels. Warn if the order of clients carries a shift."""
     opened = sartor.data.open(
         path, client=client, label=label, domain=domain, features=features or None
     )

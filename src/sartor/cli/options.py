@@ -1,4 +1,4 @@
-"""What several commands share: options, where things go, and being stopped."""
+"""Shared by several commands: options, default directories, and interruption."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ import typer
 from sartor.errors import InterruptedRun
 
 RUNS = Path("runs")
-"""Where runs go if nothing else is said."""
+"""Default parent directory of runs."""
 
-SeedOption = Annotated[int, typer.Option(help="Seed of all randomness.")]
-ClientColumn = Annotated[str | None, typer.Option(help="The client column, for tables.")]
-LabelColumn = Annotated[str | None, typer.Option(help="The label column, for tables.")]
-DomainColumn = Annotated[str | None, typer.Option(help="The domain column, for tables.")]
+SeedOption = Annotated[int, typer.Option(help="Random seed.")]
+ClientColumn = Annotated[str | None, typer.Option(help="Client column (tables only).")]
+LabelColumn = Annotated[str | None, typer.Option(help="Label column (tables only).")]
+DomainColumn = Annotated[str | None, typer.Option(help="Domain column (tables only).")]
 FeatureColumns = Annotated[
-    list[str] | None, typer.Option(help="A feature column; repeat it. (default: all others)")
+    list[str] | None,
+    typer.Option(help="Feature column; repeat for several. (default: all other columns)"),
 ]
 
 
 def say_if_new(directory: Path, resume: bool) -> None:
-    """Say that there is nothing to resume, if so."""
+    """Say so if there is nothing to resume."""
     if resume and not directory.exists():
         typer.echo(f"{directory} holds no run yet: starting a new one", err=True)
 
 
 @contextlib.contextmanager
 def stoppable(resume: bool) -> Iterator[None]:
-    """Say how to go on, if the user stops it."""
+    """If the user interrupts, say how to resume."""
     try:
         yield
     except (InterruptedRun, KeyboardInterrupt) as stopped:
         what = str(stopped) or "stopped"
         again = ["sartor", *sys.argv[1:], *([] if resume else ["--resume"])]
         typer.echo(
-            f"{what}. Everything so far is kept; go on with\n  {shlex.join(again)}", err=True
+            f"{what}. Everything so far is kept. Resume with\n  {shlex.join(again)}", err=True
         )
         raise typer.Exit(130) from stopped

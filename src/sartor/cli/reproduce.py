@@ -1,4 +1,4 @@
-"""``sartor reproduce``: what the paper shows."""
+"""``sartor reproduce``: the paper's examples and experiments."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sartor.cli.options import RUNS, SeedOption, say_if_new, stoppable
 from sartor.experiments import coverage, emnist, regret, synthetic
 from sartor.experiments.examples import EXAMPLES
 
-reproduce_app = typer.Typer(help="Run what the paper shows.", no_args_is_help=True)
+reproduce_app = typer.Typer(help="Run the paper's examples and experiments.", no_args_is_help=True)
 
 
 @reproduce_app.command("examples")
 def examples_command(
     seed: SeedOption = 0,
 ) -> None:
-    """The paper's three examples, through the public classes; takes about a minute."""
+    """Run the paper's three examples. Takes about a minute."""
     failed = False
     for title, example in EXAMPLES.items():
         typer.echo(title)
@@ -33,7 +33,7 @@ def examples_command(
 
 
 class ConstantsOf(StrEnum):
-    """Of the bounds."""
+    """Which constants the bounds use."""
 
     derived = "derived"
     paper = "paper"
@@ -42,31 +42,31 @@ class ConstantsOf(StrEnum):
 @reproduce_app.command("bounds")
 def bounds_command(
     constants: Annotated[
-        ConstantsOf, typer.Option(help="As proved with all constants, or as printed in the paper.")
+        ConstantsOf, typer.Option(help="Derived with all constants, or as printed in the paper.")
     ] = ConstantsOf.derived,
-    draws: Annotated[int, typer.Option(help="How often samples are drawn.", min=100)] = 1000,
+    draws: Annotated[int, typer.Option(help="How many times to draw samples.", min=100)] = 1000,
     seed: SeedOption = 0,
 ) -> None:
-    """The paper's bounds against what they bound, on a class where that is exact; takes seconds."""
+    """Test the paper's bounds on a class where both sides are exact. Takes seconds."""
     for line in coverage.as_text(coverage.coverage(draws, seed, constants.value)):
         typer.echo(line)
     typer.echo(
-        f"\nBound: at most that with probability {1 - coverage.DELTA:.0%}, constants as "
-        f"{'printed' if constants is ConstantsOf.paper else 'derived'}. Found: what was exceeded "
+        f"\nBound: holds with probability {1 - coverage.DELTA:.0%}, constants as "
+        f"{'printed' if constants is ConstantsOf.paper else 'derived'}. Found: the value exceeded "
         f"in {coverage.DELTA:.0%} of {draws} draws. Slack: how many times too large the bound is. "
-        "Covered: in how many draws it held."
+        "Covered: share of draws in which it held."
     )
 
 
 class Layout(StrEnum):
-    """How the synthetic clients' own symbols are placed."""
+    """Where the synthetic clients' own symbols are."""
 
     literal = "literal"
     shifted = "shifted"
 
 
 class Loss(StrEnum):
-    """The training loss of the synthetic experiment."""
+    """Training loss of the synthetic experiment."""
 
     plain = "plain"
     smoothed = "smoothed"
@@ -75,30 +75,33 @@ class Loss(StrEnum):
 @reproduce_app.command("synthetic")
 def synthetic_command(
     out: Annotated[
-        Path | None, typer.Option(help="The directory. (default: runs/synthetic)")
+        Path | None, typer.Option(help="Output directory. (default: runs/synthetic)")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A smaller version, in less than a minute.")
+        bool, typer.Option("--quick", help="Smaller version; less than a minute.")
     ] = False,
     seeds: Annotated[
-        int | None, typer.Option(help="Populations to average over. (default: 20; quick: 6)")
+        int | None, typer.Option(help="Number of populations. (default: 20; quick: 6)")
     ] = None,
     samples: Annotated[
         list[int] | None,
-        typer.Option(help="Samples per client; repeat it. (default: from 5 to 1000)"),
+        typer.Option(help="Samples per client; repeat for several. (default: 5 to 1000)"),
     ] = None,
     layout: Annotated[
-        Layout, typer.Option(help="Own symbols as printed in the paper, or apart from clusters'.")
+        Layout,
+        typer.Option(
+            help="Own symbols as printed in the paper, or distinct from the clusters' symbols."
+        ),
     ] = Layout.literal,
     loss: Annotated[
-        Loss, typer.Option(help="The training loss: plain, or with the paper's label smoothing.")
+        Loss, typer.Option(help="Training loss: plain, or with the paper's label smoothing.")
     ] = Loss.plain,
     seed: SeedOption = 0,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the experiment in that directory.")
+        bool, typer.Option("--resume", help="Resume the experiment in the output directory.")
     ] = False,
 ) -> None:
-    """Table 1 and Figure 1 of the paper, beside what is possible; takes about ten minutes."""
+    """Reproduce the synthetic experiment (section 7.1). Takes about ten minutes."""
     _reproduce(
         synthetic, out or RUNS / "synthetic", quick, resume,
         seeds=seeds, samples=tuple(samples) if samples else None, layout=layout.value,
@@ -108,25 +111,27 @@ def synthetic_command(
 
 @reproduce_app.command("advice")
 def regret_command(
-    out: Annotated[Path | None, typer.Option(help="The directory. (default: runs/regret)")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Output directory. (default: runs/regret)")
+    ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A smaller version, in about a minute.")
+        bool, typer.Option("--quick", help="Smaller version; about a minute.")
     ] = False,
     seeds: Annotated[
-        int | None, typer.Option(help="Populations to average over. (default: 10; quick: 2)")
+        int | None, typer.Option(help="Number of populations. (default: 10; quick: 2)")
     ] = None,
     samples: Annotated[
         list[int] | None,
-        typer.Option(help="Samples per client; repeat it. (default: from 5 to 1000)"),
+        typer.Option(help="Samples per client; repeat for several. (default: 5 to 1000)"),
     ] = None,
     seed: Annotated[
-        int, typer.Option(help="Seed of all randomness; advice was settled on seed 0.")
+        int, typer.Option(help="Random seed. The rules of advice were settled on seed 0.")
     ] = 1,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the experiment in that directory.")
+        bool, typer.Option("--resume", help="Resume the experiment in the output directory.")
     ] = False,
 ) -> None:
-    """What advice is worth: its regret on the paper's synthetic clients, beside the bounds'."""
+    """Measure the regret of advice, and of the bounds, on the paper's synthetic clients."""
     _reproduce(
         regret, out or RUNS / "regret", quick, resume,
         seeds=seeds, samples=tuple(samples) if samples else None, seed=seed,
@@ -134,7 +139,7 @@ def regret_command(
 
 
 class Row(StrEnum):
-    """A row of the EMNIST tables."""
+    """Rows of the EMNIST tables."""
 
     fedavg = "fedavg"
     agnostic = "agnostic"
@@ -142,7 +147,7 @@ class Row(StrEnum):
 
 
 class Part(StrEnum):
-    """A part of the EMNIST experiment."""
+    """Parts of the EMNIST experiment."""
 
     tables = "tables"
     local = "local"
@@ -155,7 +160,7 @@ class Part(StrEnum):
 
 
 class Precision(StrEnum):
-    """Of the arithmetic."""
+    """Precision of the arithmetic."""
 
     f32 = "f32"
     bf16 = "bf16"
@@ -165,47 +170,52 @@ class Precision(StrEnum):
 def emnist_command(
     data: Annotated[
         str,
-        typer.Option(
-            help="Where the writers' images are; 'emnist' downloads them, 'generated' makes some."
-        ),
+        typer.Option(help="Directory with the images; or 'emnist' to download, or 'generated'."),
     ] = "emnist",
-    out: Annotated[Path | None, typer.Option(help="The directory. (default: runs/emnist)")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Output directory. (default: runs/emnist)")
+    ] = None,
     quick: Annotated[
         bool,
         typer.Option(
             "--quick",
-            help="A much smaller version for two cores: a small network, 100 writers, few rounds.",
+            help="Much smaller version for two cores: small network, 100 writers, few rounds.",
         ),
     ] = False,
     part: Annotated[
-        list[Part] | None, typer.Option(help="What to run; repeat it. (default: everything)")
+        list[Part] | None,
+        typer.Option(help="Part to run; repeat for several. (default: all parts)"),
     ] = None,
     row: Annotated[
-        list[Row] | None, typer.Option(help="A row of the tables; repeat it. (default: all three)")
+        list[Row] | None, typer.Option(help="Row to run; repeat for several. (default: all three)")
     ] = None,
     writers: Annotated[
         int | None,
-        typer.Option(help="How many writers. (default: all; generated: 548; quick: 100)"),
+        typer.Option(help="Number of writers. (default: all; generated: 548; quick: 100)"),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="How often, each time shuffled anew. (default: 3; quick: 1)")
+        int | None,
+        typer.Option(help="Number of seeds; each shuffles writers anew. (default: 3; quick: 1)"),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Rounds of central training. (default: 1000; quick: 150)")
+        int | None, typer.Option(help="Central training rounds. (default: 1000; quick: 150)")
     ] = None,
     joint: Annotated[
-        int | None, typer.Option(help="Mapper's joint rounds. (default: as many; quick: 15)")
+        int | None,
+        typer.Option(help="Mapper's joint rounds. (default: same as --rounds; quick: 15)"),
     ] = None,
     precision: Annotated[
-        Precision, typer.Option(help="f32, or bf16 for faster arithmetic on a GPU.")
+        Precision, typer.Option(help="Arithmetic: f32, or bf16, which is faster on a GPU.")
     ] = Precision.f32,
     seed: SeedOption = 0,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on in that directory, perhaps with more seeds or parts."),
+        typer.Option(
+            "--resume", help="Resume in the output directory; more seeds or parts are allowed."
+        ),
     ] = False,
 ) -> None:
-    """Tables 2 and 3 of the paper and what goes beyond them; made for a GPU, but for --quick."""
+    """Reproduce Tables 2 and 3 of the paper, and more. Use a GPU, or --quick."""
     _reproduce(
         emnist, out or RUNS / "emnist", quick, resume,
         data=data, writers=writers, seeds=seeds, rounds=rounds,
@@ -217,7 +227,7 @@ def emnist_command(
 
 
 def _reproduce(experiment: Any, directory: Path, quick: bool, resume: bool, **given: Any) -> None:
-    """Run an experiment; what is not given is as it has it."""
+    """Run an experiment; None means the experiment's default."""
     kind = experiment.Settings.small if quick else experiment.Settings
     settings = kind(**{key: value for key, value in given.items() if value is not None})
     say_if_new(directory, resume)
