@@ -46,7 +46,9 @@ class FedPer(sartor.Central):
 
         def end(carry, job):
             params, steps, total = carry
-            change = jax.tree.map(lambda old, new: new - old, shared, {n: params[n] for n in shared})
+            change = jax.tree.map(
+                lambda old, new: new - old, shared, {n: params[n] for n in shared}
+            )
             return Ended(change, {"loss": total / steps}, keep=params[self.private])
 
         passed = cohort.run(
@@ -85,7 +87,7 @@ def test_equals_a_plain_loop():
     data = tiny_data()
     fitted, cohorts = cohorts_of(ALGORITHM, MODEL, data)
     start = leaves(jax.tree.map(lambda a: a[0], first_state(ALGORITHM, MODEL, data).hypotheses))
-    shared, own = start[:2], {k: start[2:] for k in range(len(data))}
+    shared, own = start[:2], dict.fromkeys(range(len(data)), start[2:])
     for cohort in cohorts:
         changes, sizes = [], []
         for k in cohort:

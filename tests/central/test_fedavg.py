@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import sartor
 from sartor.engine import rounds as engine_rounds
+from sartor.engine.traced import separate
 from sartor.errors import ConfigError, DataError, DivergedError
 
 
@@ -194,7 +195,7 @@ def test_one_compilation_for_all_cohorts_and_chunks(monkeypatch):
     algorithm = sartor.FedAvg(rounds=30, cohort=5, learning_rate=0.0123)
     monkeypatch.setattr(engine_rounds, "CHUNK_SECONDS", 0.003)
     engine = sartor.Engine()
-    program = engine_rounds._compiled(algorithm.bare(), MODEL, engine, 30, (("train", 20),))
+    program = engine_rounds._compiled(separate(algorithm)[0], MODEL, engine, 30, ((False,), False))
     before, chunks = program.compiled, []
     algorithm.fit(MODEL, data, engine=engine, on_chunk=chunks.append)
     assert len(chunks) > 3
@@ -231,15 +232,19 @@ def test_streams_hold_the_largest_cohort_and_the_row_that_idle_lanes_read(seed):
     draw = np.random.default_rng(0)
     client = np.repeat(np.arange(7), [3, 21, 21, 21, 21, 21, 21])
     data = sartor.data.from_arrays(None, draw.integers(0, 3, len(client)), client)
-    model, engine = sartor.models.categorical(3), sartor.Engine(lanes=2, resident=False)
-    central = sartor.FedAvg(rounds=1, cohort=2).fit(model, data, seed=seed, engine=engine)
-    sartor.Finetune(epochs=1).fit(central, data, seed=seed, engine=engine)
+    model, results = sartor.models.categorical(3), []
+    for resident in (True, False):
+        engine = sartor.Engine(lanes=2, resident=resident)
+        central = sartor.FedAvg(rounds=1, cohort=2).fit(model, data, seed=seed, engine=engine)
+        personal = sartor.Finetune(epochs=1).fit(central, data, seed=seed, engine=engine)
+        results.append([central.params, *(personal.params(client) for client in data.ids)])
+    jax.tree.map(np.testing.assert_array_equal, *results)
 
 
 def test_another_seed_or_step_size_finds_the_compiled_program_again():
     data, engine = classification(clients=40), sartor.Engine()
-    shapes = (("train", 20),)
-    program = engine_rounds._compiled(sartor.FedAvg().bare(), MODEL, engine, 25, shapes)
+    same, _ = separate(sartor.FedAvg())
+    program = engine_rounds._compiled(same, MODEL, engine, 25, ((False,), False))
     before, results = program.compiled, []
     for seed, rate in ((0, 0.05), (1, 0.05), (1, 0.2)):
         algorithm = sartor.FedAvg(rounds=25, cohort=5, learning_rate=rate)

@@ -10,8 +10,9 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import sartor
-from sartor.engine import rounds
-from sartor.engine.scoring import losses_by_client
+from sartor.central import fitting
+from sartor.engine import losses_by_client, rounds
+from sartor.engine.traced import separate
 from sartor.errors import ConfigError
 
 DENSITY = sartor.models.categorical(symbols=50)
@@ -171,7 +172,7 @@ def test_an_empty_cluster_keeps_parameters_and_memory():
     algorithm.fit(model, data, seed=0, on_chunk=lambda c: states.append((c.stop, c.state)))
     (stop, first), second = states[0], states[1][1]
     assert stop == 1  # only hypothesis 0 has moved; in round 2 only hypothesis 1 does
-    begin = algorithm.init(model, data, sartor.central.base.initial_key(0))
+    begin = fitting.first_state(algorithm, fitting.Fit(model, data, 0, sartor.Engine()))
     for leaf in ("hypotheses", "memory"):
         before, after = getattr(begin, leaf), getattr(first, leaf)
         jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[1], b[1]), before, after)
@@ -189,7 +190,7 @@ def test_several_q_are_chosen_by_hold_out():
     )
     central = algorithm.fit(LOGISTIC, data, seed=0)
     assert central.q == 6
-    assert central.blocks == (1, 2, 3)
+    assert central.clusterings == (1, 2, 3)
     cluster = central.assign(data)
     assert (cluster > 0).all()  # one model for all cannot be right for anybody
     held = losses_by_client(
@@ -215,11 +216,13 @@ def test_collapse_is_warned_of():
 def test_no_recompilation_across_cohorts():
     data = sartor.data.synthetic(clients=40, samples=list(range(3, 43)))
     algorithm, engine = sartor.HypCluster(q=2, rounds=30, cohort=7, warm_rounds=2), sartor.Engine()
-    planner = rounds._Planner(algorithm, DENSITY, data, 0, engine)
-    run = rounds._compiled(algorithm.bare(), DENSITY, engine, planner.most_rounds, planner.shapes)
-    before = run.compiled
-    algorithm.fit(DENSITY, data, seed=0)
-    assert run.compiled == before + 1
+    algorithm.fit(DENSITY, data, seed=0, engine=engine)
+    run = rounds._compiled(separate(algorithm)[0], DENSITY, engine, 30, ((False,), True))
+    assert run.compiled == 1
+    for seed, rate in ((1, 0.03), (0, 0.1)):  # nor for other cohorts, nor for other step sizes
+        again = dataclasses.replace(algorithm, learning_rate=rate)
+        again.fit(DENSITY, data, seed=seed, engine=engine)
+    assert run.compiled == 1
 
 
 def test_resumed_runs_end_with_the_same_bits(tmp_path):

@@ -97,5 +97,7 @@ def test_it_is_the_round_of_a_run(data):
     for number in range(2):
         told = one_round(algorithm, MODEL, data, state, round=number, seed=SEED, engine=ENGINE)
         state = algorithm.server(state, told.upload)
-    for one, other in zip(*map(jax.tree.leaves, (fitted.hypotheses, state.hypotheses)), strict=True):
+    for one, other in zip(
+        *map(jax.tree.leaves, (fitted.hypotheses, state.hypotheses)), strict=True
+    ):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -12,8 +12,9 @@ from scipy import stats
 
 import sartor
 from sartor.errors import ConfigError, DataError
-from sartor.personal.dapper import Dapper
-from sartor.personal.sources import Interpolation, clients_sample, generated
+from sartor.personal.dapper import Dapper, Interpolation
+from sartor.personal.sources import clients_sample
+from sartor.personal.task import Task
 from sartor.trees import flatten
 
 SIZES = (23, 1, 60, 8, 40, 17)
@@ -129,7 +130,7 @@ def test_weighted_form_converges_to_the_normal_equations():
 
 
 def test_a_short_batch_weighs_only_what_is_in_it():
-    from sartor.engine.lanes import Batch
+    from sartor.engine import Batch, Job
     from sartor.personal.objectives import Weighted
 
     draw = np.random.default_rng(0)
@@ -138,7 +139,7 @@ def test_a_short_batch_weighs_only_what_is_in_it():
     objective = Weighted(MODEL, tuple(flatten(params)), r=2)
     mask = jnp.arange(15) < 3  # three of five own examples, then ten others of which six count
     batch = Batch(jnp.asarray(x), jnp.asarray(y), mask, jax.random.key(1))
-    job = {"lambda": jnp.float32(0.3), "cluster": 0}
+    job = Job(0, None, None, values={"lambda": jnp.float32(0.3)})
     losses = np.asarray(MODEL.loss(params, x, jnp.asarray(y)))
     expected = 0.3 * losses[:3].mean() + 0.7 * losses[5:11].mean()
     got = objective.loss(flatten(params), None, batch, job)
@@ -181,7 +182,7 @@ def pair(columns):
 
 @pytest.mark.parametrize("step", ["sample", "weight"])
 def test_every_draw_is_used_once_in_a_pass(step):
-    from sartor.engine.blocks import everybody
+    from sartor.engine import everybody
 
     data, r, batch = clients(sizes=(25, 40, 7)), 3, 10
     jobs = everybody(data, 0, np.zeros(3, np.int64))
@@ -206,7 +207,7 @@ def test_every_draw_is_used_once_in_a_pass(step):
 def test_all_lambdas_share_the_draws():
     data = clients(sizes=(25, 40))
     sample = clients_sample(data, None)
-    from sartor.engine.blocks import everybody
+    from sartor.engine import everybody
 
     jobs = everybody(data, 0, np.zeros(2, np.int64))
     rows = np.full((10, 2, 10), -1)
@@ -229,8 +230,8 @@ def test_generated_examples_follow_the_central_model():
     logits = draw.standard_normal((1, 8)).astype(np.float32)
     central = dataclasses.replace(central, hypotheses={"logits": logits})
     algorithm = Dapper(source="generated", r=5)
-    setting = algorithm._setting(central, data, 0, None)
-    sample = generated(setting, 5, None)
+    task = Task(DENSITY, central, np.zeros(4, np.int64), data, 0, sartor.Engine())
+    sample = algorithm.trains_on(task).sample
     y = sample.data.columns["y"][sample.data.rows[sample.pool]]
     assert len(y) == 5 * 1600
     expected = np.exp(logits[0].astype(float)) / np.exp(logits[0].astype(float)).sum()
@@ -392,7 +393,7 @@ def regression(clients=5, seed=0):
 
 
 def test_statistics_equal_pooled_least_squares_and_add_up():
-    from sartor.engine.schedule import Spans
+    from sartor.engine import Spans
     from sartor.personal.statistics import mean_loss, minimiser, statistics_of
 
     data = regression()

@@ -11,10 +11,10 @@ import pytest
 from jax.test_util import check_grads
 
 import sartor
-from sartor.engine.lanes import Batch
+from sartor.engine import Batch, Job
 from sartor.errors import ConfigError
 from sartor.personal.mapper import Mapper
-from sartor.personal.objectives import Mixture, interpolate
+from sartor.personal.mixture import Mixture, interpolate
 from sartor.randomness import mix
 from sartor.trees import flatten
 
@@ -61,8 +61,9 @@ def test_gradients_match_finite_differences(lambda_):
         wide = lambda tree: jax.tree.map(lambda a: a.astype(jnp.float64), tree)  # noqa: E731
         h_c, h_l = (wide(MODEL.init(jax.random.key(k))) for k in range(2))
         stack = jax.tree.map(lambda a: a[None], h_c)
-        job = {"lambda": jnp.float64(lambda_), "cluster": 0}
+        job = Job(0, None, None, values={"lambda": jnp.float64(lambda_)})
         own = flatten(h_l)
+        batch = batch._replace(central=MODEL.apply(h_c, batch.x, None))
         for name, function, at in (
             ("local", lambda p: objective.loss(p, stack, batch, job), own),
             ("central", lambda p: objective.central_loss(p, own, batch, job), h_c),
@@ -145,7 +146,7 @@ def test_local_models_of_another_class(data, central, tmp_path):
     logistic = sartor.models.logistic(features=4, classes=3)
     algorithm = Mapper(local=logistic, rounds=3, cohort=3, cover=(0.0, 0.5, 1.0), epochs=4)
     personal = algorithm.fit(central, data, seed=0)
-    assert set(personal.bank.shapes) == {"dense_1/w", "dense_1/b"}
+    assert set(personal.store.shapes) == {"dense_1/w", "dense_1/b"}
     x = data.columns["x"][:5]
     personal.save(tmp_path / "m")
     loaded = sartor.load(tmp_path / "m")

@@ -14,7 +14,7 @@ import pytest
 import sartor
 from sartor.errors import ConfigError, DataError, DivergedError, FileError
 from sartor.personal import bank as bank_module
-from sartor.personal.bank import Bank
+from sartor.personal.store import ModelStore
 from sartor.randomness import key_data, mix, shuffles
 from sartor.trees import flatten
 
@@ -81,7 +81,7 @@ def test_local_is_sgd_from_scratch_and_takes_nothing_from_the_central_model(data
 
 def test_named_layers_train_and_the_others_stay(data, central):
     personal = sartor.Finetune(epochs=3, learning_rate=0.1, layers=("dense_2",)).fit(central, data)
-    assert set(personal.bank.shapes) == {"dense_2/w", "dense_2/b"}
+    assert set(personal.store.shapes) == {"dense_2/w", "dense_2/b"}
     params = personal.params("client-3")
     jax.tree.map(np.testing.assert_array_equal, params["dense_1"], central.params["dense_1"])
     assert not np.array_equal(params["dense_2"]["w"], central.params["dense_2"]["w"])
@@ -178,8 +178,8 @@ def test_large_banks_live_in_files_and_clean_up(data, central, monkeypatch, tmp_
     small = algorithm.fit(central, data, engine=engine)
     monkeypatch.setattr(bank_module, "IN_MEMORY", 100)
     large = algorithm.fit(central, data, engine=engine)
-    folder = large.bank.directory
-    assert small.bank.directory is None and folder.is_dir()
+    folder = large.store.directory
+    assert small.store.directory is None and folder.is_dir()
     assert len(list(folder.glob("*.safetensors"))) == 4  # 7 clients, 2 at a time
     for client in data.ids:
         jax.tree.map(np.testing.assert_array_equal, small.params(client), large.params(client))
@@ -307,7 +307,7 @@ def test_clients_are_trained_and_kept_a_block_at_a_time():
     data = make_clients(sizes=(20,) * 50)
     central = sartor.FedAvg(rounds=1).fit(MODEL, data)
     personal = sartor.Finetune(epochs=1).fit(central, data, engine=sartor.Engine(lanes=4))
-    assert [len(shard.ids) for shard in personal.bank.shards] == [4] * 12 + [2]
+    assert [len(shard.ids) for shard in personal.store.shards] == [4] * 12 + [2]
 
 
 def test_errors_of_use(data, central):
@@ -357,12 +357,12 @@ def test_errors_of_use(data, central):
 
 def test_a_bank_reads_one_client_without_the_others(tmp_path):
     shapes = flatten(jax.eval_shape(MODEL.init, jax.random.key(0)))
-    bank = Bank(shapes, tmp_path)
+    store = ModelStore(shapes, tmp_path)
     stack = {
         n: np.random.default_rng(0).random((3, *s.shape), np.float32) for n, s in shapes.items()
     }
-    bank.add(("a", "b", "c"), stack)
-    again = Bank(shapes, tmp_path)
+    store.add(("a", "b", "c"), stack)
+    again = ModelStore(shapes, tmp_path)
     for name, leaf in again.get("b").items():
         np.testing.assert_array_equal(leaf, stack[name][1])
 

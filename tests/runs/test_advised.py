@@ -88,7 +88,7 @@ def test_a_run_of_one_model_gives_its_settings_to_the_clusters(tmp_path):
     write(tmp_path / "run" / "config.toml", text)
     config = advice_config(tmp_path / "run")
     assert config.cluster.learning_rate == 0.5 and config.cluster.server_momentum == 0.25
-    assert config.cluster.rounds == 12 and config.cluster.warm_rounds == 3
+    assert config.cluster.rounds == 12 and config.cluster.start.rounds == 3
     assert type(config.interpolation).__name__ == "Finetune"
 
 

@@ -96,7 +96,7 @@ def fit(
         saved = Checkpoint(Path(checkpoint), identity(algorithm, what))
         found = saved.load(state)
     if found is None:
-        done, history, states = 0, {}, None
+        done, history, states = 0, History(), None
         state = algorithm.begin(state, what)
     else:
         done, state, history, states = found

@@ -187,5 +187,5 @@ def warn_of_collapse(algorithm: HypCluster, cluster: npt.NDArray[np.int64]) -> N
         warnings.warn(
             f"HypCluster: some clusters have almost no clients (sizes {counts.tolist()}); "
             f"{other}, several restarts, or a smaller q",
-            stacklevel=4,
+            stacklevel=5,
         )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -86,6 +85,9 @@ class Objective(abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} defines no `abstain`, which guard needs")
 
 
+AnyObjective = TypeVar("AnyObjective", bound=Objective)
+
+
 def leaf_shapes(objective: Objective) -> dict[str, Any]:
     """The leaves that a client has of its own, by name; each with ``shape`` and ``dtype``."""
 
@@ -98,7 +100,7 @@ def leaf_shapes(objective: Objective) -> dict[str, Any]:
     return shapes
 
 
-def lowered(objective: Objective, precision: Literal["f32", "bf16"]) -> Objective:
+def lowered(objective: AnyObjective, precision: Literal["f32", "bf16"]) -> AnyObjective:
     """The same objective, with all its models computing in another precision."""
     models = {
         field.name: in_precision(value, precision)
@@ -106,11 +108,6 @@ def lowered(objective: Objective, precision: Literal["f32", "bf16"]) -> Objectiv
         if isinstance(value := getattr(objective, field.name), Model)
     }
     return dataclasses.replace(objective, **models)
-
-
-def is_complete(kind: type[Any]) -> bool:
-    """Whether a class defines all that it has to."""
-    return not inspect.isabstract(kind)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,8 @@ def separate(settings: Any) -> tuple[Any, tuple[Any, ...]]:
 
     What is left is the same for all settings that share a compiled program.
     """
-    same, numbers = copy.copy(settings), []
+    same = copy.copy(settings)
+    numbers: list[Any] = []
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if field.metadata.get("traced"):

@@ -260,11 +260,11 @@ def warn_of_fallbacks(name: str, select: Select, how: npt.NDArray[np.str_]) -> N
             "their training part. The central model has seen it where the client is a seen one, so "
             "their choices lean towards it. A split with validation = 0.2 avoids that for all "
             "that have enough examples",
-            stacklevel=4,
+            stacklevel=5,
         )
     if prior:
         warnings.warn(
             f"{name}: {prior} of {len(how)} clients have too little data to hold anything out, and "
             "take what is best on average for the others",
-            stacklevel=4,
+            stacklevel=5,
         )

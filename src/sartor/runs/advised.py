@@ -17,7 +17,7 @@ import pyarrow as pa
 from sartor import central, personal
 from sartor.advice import Advice, advise
 from sartor.advice.advise import INTERPOLATION
-from sartor.central import Central, FedAvg, HypCluster
+from sartor.central import Central, FedAvg, KMeansPlusPlus, Warm
 from sartor.central.settings import describe
 from sartor.data import ClientData
 from sartor.errors import ConfigError, FileError
@@ -201,9 +201,9 @@ def _table_of_run(source: Path) -> Table | None:
     if hasattr(run.central, "q"):
         taken["cluster"], taken["central"] = taken["central"], {"name": "FedAvg", **common}
     else:
-        warm = min(HypCluster().warm_rounds, run.central.rounds // 4)
-        start = {"warm_rounds": warm} if warm else {"start": "kmeans++"}
-        taken["cluster"] = {"name": "HypCluster", **start, **common}
+        warm = min(Warm().rounds, run.central.rounds // 4)
+        start = describe(Warm(warm) if warm else KMeansPlusPlus())
+        taken["cluster"] = {"name": "HypCluster", "start": start, **common}
     kinds = {type(p).__name__: p for p in reversed(run.personal)}
     for kind, names in {"local": ("Local",), "interpolation": ("Dapper", "Finetune")}.items():
         for algorithm in [kinds[name] for name in names if name in kinds][:1]:

@@ -57,6 +57,8 @@ def fits(value: Any, hint: Any) -> bool:
     >>> fits(3, float), fits(True, int), fits(["a"], tuple[str, ...] | None), fits([1], list[str])
     (True, False, True, False)
     """
+    if isinstance(hint, dataclasses.InitVar):
+        hint = hint.type
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return any(fits(value, one) for one in arguments)
@@ -75,6 +77,8 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
+    if isinstance(hint, dataclasses.InitVar):
+        hint = hint.type
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         found = [_words(one) for one in arguments if one is not types.NoneType]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sartor
-from sartor.engine.together import Program, side_by_side
+from sartor.engine.vectorize import Compiled, side_by_side
 from sartor.errors import ConfigError, InterruptedRun
 
 MODEL = sartor.models.categorical(8)
@@ -71,14 +71,14 @@ def test_step_sizes_and_seeds_share_one_program_and_one_call():
         calls.append(1)  # while it is traced
         return x * rate
 
-    program = Program(count)
+    program = Compiled(count)
     results = side_by_side(lambda n: float(program(jnp.float32(n), np.float32(0.5))), range(4))
     assert results == [0.0, 0.5, 1.0, 1.5]
     assert len(calls) == 1
 
 
 def test_workers_may_ask_for_different_things():
-    double, triple = Program(lambda x: 2 * x), Program(lambda x: 3 * x)
+    double, triple = Compiled(lambda x: 2 * x), Compiled(lambda x: 3 * x)
 
     def work(n):
         total = double(np.float32(n))
@@ -97,7 +97,7 @@ def test_an_error_in_one_ends_all_and_leaves_nothing_behind():
         if n == 2:
             raise ConfigError("two")
         for _ in range(1000):
-            Program(lambda x: x + 1)(np.float32(n))
+            Compiled(lambda x: x + 1)(np.float32(n))
 
     with pytest.raises(ConfigError, match="two"):
         side_by_side(work, range(4))
@@ -106,7 +106,7 @@ def test_an_error_in_one_ends_all_and_leaves_nothing_behind():
 
 
 def test_errors_of_the_device_reach_the_caller():
-    broken = Program(lambda x: jnp.zeros(3) + x)
+    broken = Compiled(lambda x: jnp.zeros(3) + x)
     with pytest.raises(TypeError):
         side_by_side(lambda n: broken(np.ones(n + 4)), range(2))
 
@@ -116,7 +116,7 @@ def test_nothing_to_do():
 
 
 def test_it_stops_when_it_is_told_to():
-    program, until = Program(lambda x: x + 1), threading.Event()
+    program, until = Compiled(lambda x: x + 1), threading.Event()
     calls = []
 
     def work(n):

@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 
 import sartor
+from sartor.central import fitting
+from sartor.engine import Own, blocks, cohort, rehearse
+from sartor.engine.objectives import asking
+from sartor.engine.programs import it_pays
 from sartor.errors import ConfigError
-from sartor.personal.joint import Joint, with_clusters
-from sartor.personal.objectives import Mixture
+from sartor.personal.mapper import CLUSTER, Joint
+from sartor.personal.mixture import Mixture
+from sartor.personal.task import Task
 
 MODEL = sartor.models.mlp(4, (6,), classes=3)
 ALGORITHMS = {
@@ -42,18 +47,18 @@ def central(data):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_models_that_are_not_kept_score_as_those_that_are(name, data, central):
     engine = sartor.Engine(lanes=4)
-    kept, fleeting = (
+    kept, on_demand = (
         ALGORITHMS[name].fit(central, data, seed=2, engine=engine, keep=keep)
         for keep in (True, False)
     )
-    a, b = kept.evaluate(data), fleeting.evaluate(data)
+    a, b = kept.evaluate(data), on_demand.evaluate(data)
     np.testing.assert_array_equal(a.example_loss, b.example_loss)
     assert a.extra.keys() == b.extra.keys()
     for column in a.extra:
         np.testing.assert_array_equal(a.extra[column], b.extra[column])
-    assert kept.clients == fleeting.clients
-    assert kept.cost.total() == fleeting.cost.total()
-    assert len(fleeting) == len(data)
+    assert kept.clients == on_demand.clients
+    assert kept.cost.total() == on_demand.cost.total()
+    assert len(on_demand) == len(data)
 
 
 def test_they_score_in_any_selection_and_again(data, central):
@@ -76,33 +81,18 @@ def test_what_was_not_kept_cannot_be_had(data, central, tmp_path):
         sartor.Dapper().fit(central, data, keep=False, directory=tmp_path / "models")
 
 
-@dataclasses.dataclass(frozen=True)
-class Unasked(Mixture):
-    """The same mixture, whose central model is asked in every step."""
-
-    def asks(self, central, readers):
-        return False
-
-
-@dataclasses.dataclass(frozen=True)
-class UnaskedMapper(sartor.Mapper):
-    """The same algorithm with that mixture; another class, so another compiled program."""
-
-    def objective(self, model):
-        return Unasked(model, model)
-
-
 @pytest.mark.parametrize("q", [1, 2])
-def test_a_central_model_that_is_asked_once_says_the_same(q, data, central):
+def test_a_central_model_that_is_asked_once_says_the_same(q, data, central, monkeypatch):
     """In joint rounds and in trials, with as many examples as jobs have room for and fewer."""
     start = dataclasses.replace(
-        central, hypotheses=jax.tree.map(lambda a: a[:q], central.hypotheses), blocks=(q,)
+        central, hypotheses=jax.tree.map(lambda a: a[:q], central.hypotheses), clusterings=(q,)
     )
-    settings = {"cover": (0.0, 0.2, 0.5, 1.0), "rounds": 3, "cohort": 4, "folds": 2}
-    once, apart = (
-        kind(**settings).fit(start, data, seed=1, engine=sartor.Engine(lanes=3))
-        for kind in (sartor.Mapper, UnaskedMapper)
-    )
+    mapper = sartor.Mapper(cover=(0.0, 0.2, 0.5, 1.0), rounds=3, cohort=4, folds=2)
+    once = mapper.fit(start, data, seed=1, engine=sartor.Engine(lanes=3))
+    for module in (cohort, blocks):
+        monkeypatch.setattr(module, "it_pays", lambda *args: False)
+    # Another engine, so that other programs are compiled.
+    apart = mapper.fit(start, data, seed=1, engine=sartor.Engine(lanes=3, memory=2**33 + q))
     assert once.lambda_ == apart.lambda_
     for client in data.ids:
         a, b = once.params(client), apart.params(client)
@@ -111,20 +101,31 @@ def test_a_central_model_that_is_asked_once_says_the_same(q, data, central):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 
-def test_asking_is_for_those_who_read_examples_often(central):
+def test_asking_is_for_those_who_read_examples_often(data, central):
     mixture = Mixture(MODEL, MODEL)
-    assert mixture.asks(central.hypotheses, 3)
-    assert not mixture.asks(central.hypotheses, 2)
-    assert not Mixture(MODEL, MODEL, joint=False).asks(central.hypotheses, 3)
+    ask = asking(mixture, central.hypotheses)
+    assert it_pays(mixture, ask, data.columns, 3)
+    assert not it_pays(mixture, ask, data.columns, 2)
+    assert not it_pays(Own(MODEL), asking(Own(MODEL), central.hypotheses), data.columns, 3)
+
+
+def joint_rounds(mapper, data, central, engine=None, seed=1):
+    """The rounds of a Mapper, the data they run on, and what a round of them consists of."""
+    engine, cluster = engine or sartor.Engine(), central.assign(data)
+    joint = Joint.after(mapper, Task(MODEL, central, cluster, data, seed, engine), seed)
+    data = dataclasses.replace(data, metadata={**data.metadata, CLUSTER: cluster})
+    what = fitting.Fit(MODEL, data, seed, engine, central)
+    state = joint.begin(fitting.first_state(joint, what), what)
+    clients = min(mapper.cohort, int(data.seen.sum()))
+    found = rehearse(joint, MODEL, data, state, engine, clients, joint.attributes(data))
+    return joint, data, found
 
 
 def test_joint_rounds_do_not_depend_on_lanes(data, central):
     mapper = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=2, cohort=4)
-    clustered = with_clusters(data, central.assign(data))
+    joint, clustered, _ = joint_rounds(mapper, data, central)
     trained = [
-        Joint.after(central, mapper).fit(
-            MODEL, clustered, seed=1, start=central, engine=sartor.Engine(lanes=lanes)
-        )
+        joint.fit(MODEL, clustered, seed=1, start=central, engine=sartor.Engine(lanes=lanes))
         for lanes in (1, 5)
     ]
     for a, b in zip(*(jax.tree.leaves(m.hypotheses) for m in trained), strict=True):
@@ -134,13 +135,15 @@ def test_joint_rounds_do_not_depend_on_lanes(data, central):
 @pytest.mark.parametrize("select", ["holdout", "train"])
 def test_what_trials_have_trained_is_as_good_as_training_it_again(select, data, central):
     mapper = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=3, cohort=4, select=select)
-    clustered = with_clusters(data, central.assign(data))
-    passes, trained = [], []
-    for remember in (True, False):
-        joint = Joint.after(central, mapper, remember)
-        passes.append(set(joint.passes(clustered, 1)))
-        trained.append(joint.fit(MODEL, clustered, seed=1, start=central))
-    assert passes == [{"trial", "train"}, {"trial", "train", "personalize"}]
+    jobs, counted, trained = [], [], []
+    for memory in (2**30, 2**14):
+        engine = sartor.Engine(lanes=2, memory=memory)
+        joint, clustered, found = joint_rounds(mapper, data, central, engine)
+        jobs.append([one.jobs for one in found.passes])
+        counted.append([one.counted for one in found.passes])
+        trained.append(joint.fit(MODEL, clustered, seed=1, start=central, engine=engine))
+    assert jobs == [[3, 1], [3, 1, 1]]  # trials, what is trained again, and the central model
+    assert counted[1] == [True, False, True]
     for a, b in zip(*(jax.tree.leaves(m.hypotheses) for m in trained), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6)
     assert trained[0].cost.total() == trained[1].cost.total()
@@ -148,14 +151,14 @@ def test_what_trials_have_trained_is_as_good_as_training_it_again(select, data, 
 
 def test_what_folds_have_trained_is_trained_again_on_everything(data, central):
     """Clients without a validation part, and those who choose by folds, train on more then."""
-    some = data.split(seed=0)
-    bounds = some.bounds.copy()
+    bounds = data.bounds.copy()
     bounds[2, 1] = bounds[2, 2]
     assert data.seen[2]
     lacking = dataclasses.replace(data, bounds=bounds)
     for select, where in (("kfold", data), ("holdout", lacking)):
         mapper = sartor.Mapper(cover=(0.0, 1.0), rounds=2, cohort=4, select=select, folds=2)
-        assert "personalize" in Joint.after(central, mapper).passes(where, 1)
+        _, _, found = joint_rounds(mapper, where, central)
+        assert [one.counted for one in found.passes] == [True] * 3
 
 
 def test_little_memory_changes_how_but_not_what(data, central):
