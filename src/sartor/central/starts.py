@@ -17,7 +17,7 @@ from sartor.engine import Ints, Own, Recipe, everybody, losses_by_client, steps_
 from sartor.errors import ConfigError
 from sartor.models import Params, parameter_bytes
 from sartor.randomness import mix, shuffles
-from sartor.trees import flatten, unflatten
+from sartor.trees import unflatten
 
 if TYPE_CHECKING:
     from sartor.central.fitting import Fit
@@ -234,8 +234,7 @@ def _own_models(
 ) -> Params:
     """Models that clients train from a common start on their own data: [clients, ...]."""
     first = jax.tree.map(lambda a: a[:1], drawn)
-    objective = Own(fit.model, tuple(flatten(first)))
-    recipe = Recipe(objective, algorithm.client_optimizer, start.epochs, algorithm.batch)
+    recipe = Recipe(Own(fit.model), algorithm.client_optimizer, start.epochs, algorithm.batch)
     some = fit.data.select([fit.data.ids[k] for k in clients])
     rates = np.full(len(some), algorithm.learning_rate, np.float32)
     nobody = np.zeros(len(some), np.int64)

@@ -116,12 +116,12 @@ class Own(Objective):
 
     Attributes:
         model: the hypothesis class.
-        trained: names of the leaves that the client has of its own. The others are those of its
-            central hypothesis.
+        trained: names of the leaves that the client has of its own; all of them if not given.
+            The others are those of its central hypothesis.
         from_scratch: start at random and not from the central hypothesis.
     """
 
-    trained: tuple[str, ...] = ()
+    trained: tuple[str, ...] | None = None
     from_scratch: bool = False
 
     @property
@@ -133,7 +133,7 @@ class Own(Objective):
         """The client's central hypothesis, or a random one."""
         if self.from_scratch:
             return flatten(self.model.init(job.init_key))
-        return pick(central, job, self.trained)
+        return pick(central, job, flatten(central) if self.trained is None else self.trained)
 
     def loss(self, own: Leaves, central: Params, batch: Batch, job: Job) -> jax.Array:
         """The mean training loss of the batch."""

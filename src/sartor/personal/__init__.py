@@ -1,6 +1,6 @@
 """Personal algorithms: a model for each client (the columns of the paper's tables)."""
 
-from sartor.personal.base import Personal
+from sartor.personal.base import Personal, layer_names
 from sartor.personal.choosing import Choices
 from sartor.personal.dapper import Dapper
 from sartor.personal.finetune import Finetune
@@ -26,5 +26,6 @@ __all__ = [
     "Source",
     "Task",
     "Theory",
+    "layer_names",
     "load",
 ]

@@ -126,16 +126,14 @@ class Personal(abc.ABC):
         return fitting.fit(self, task, fitting.as_folder(directory, keep), progress, keep, inputs)
 
 
-def layer_names(model: Model, layers: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Names of the leaves in some layers, or of all; refuses a layer that is not there.
+def layer_names(model: Model, layers: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the leaves in some layers; refuses a layer that is not there.
 
     >>> from sartor.models import mlp
     >>> layer_names(mlp(4, (8,), classes=3), ("dense_2",))
     ('dense_2/b', 'dense_2/w')
     """
     names = tuple(flatten(jax.eval_shape(model.init, jax.random.key(0))))
-    if layers is None:
-        return names
     if not layers:
         raise ConfigError("layers is empty, so nothing would be trained; leave it out to train all")
     for layer in layers:

@@ -23,7 +23,7 @@ from sartor.data import ClientData
 from sartor.engine import Ints, Jobs, Own, Recipe, padded, traced
 from sartor.errors import ConfigError
 from sartor.models import Model
-from sartor.personal.base import Personal, layer_names
+from sartor.personal.base import Personal
 from sartor.personal.choosing import Choices, Select
 from sartor.personal.cover import COVER, as_cover
 from sartor.personal.objectives import Guaranteed, Theory, Weighted, average_of, averaged_sgd
@@ -113,14 +113,13 @@ class Dapper(Personal):
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """SGD from h_c. With source sampling, a pass over r · m_k slots is r passes over m_k."""
-        names = layer_names(model, None)
         if self.theory is not None:
-            objective: Own = Guaranteed(model, names, theory=self.theory, r=self.r)
+            objective: Own = Guaranteed(model, theory=self.theory, r=self.r)
             sgd = averaged_sgd(self.theory.R / 2)
             return Recipe(objective, sgd, self.epochs * self.r, self.batch, average_of)
         if self.step == "sample":
-            return Recipe(Own(model, names), self.optimizer, self.epochs * self.r, self.batch)
-        return Recipe(Weighted(model, names, r=self.r), self.optimizer, self.epochs, self.batch)
+            return Recipe(Own(model), self.optimizer, self.epochs * self.r, self.batch)
+        return Recipe(Weighted(model, r=self.r), self.optimizer, self.epochs, self.batch)
 
     def choices(self) -> Choices:
         """The best λ of the cover."""

@@ -43,5 +43,6 @@ class Finetune(Personal):
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """SGD on the client's own data, from the central model or some layers of it."""
-        objective = Own(model, layer_names(model, self.layers))
+        names = None if self.layers is None else layer_names(model, self.layers)
+        objective = Own(model, names)
         return Recipe(objective, self.optimizer, self.epochs, self.batch)

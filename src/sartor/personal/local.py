@@ -7,7 +7,7 @@ import dataclasses
 from sartor.data import ClientData
 from sartor.engine import Own, Recipe, traced
 from sartor.models import Model
-from sartor.personal.base import Personal, layer_names
+from sartor.personal.base import Personal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,5 +32,5 @@ class Local(Personal):
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """SGD on the client's own data, from a random model."""
-        objective = Own(model, layer_names(model, None), from_scratch=True)
+        objective = Own(model, from_scratch=True)
         return Recipe(objective, self.optimizer, self.epochs, self.batch)

@@ -24,7 +24,7 @@ class Weighted(Own):
 
     Attributes:
         model: the hypothesis class.
-        trained: names of the leaves that the client has of its own.
+        trained: names of the leaves that the client has of its own; all of them if not given.
         from_scratch: start at random and not from the central hypothesis.
         r: how many others there are for each example of the client.
     """
