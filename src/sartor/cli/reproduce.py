@@ -100,7 +100,7 @@ def synthetic_command(
 ) -> None:
     """Table 1 and Figure 1 of the paper, beside what is possible; takes about ten minutes."""
     _reproduce(
-        synthetic, out or RUNS / "synthetic", quick, resume,
+        synthetic, synthetic.SyntheticSettings, out or RUNS / "synthetic", quick, resume,
         seeds=seeds, samples=tuple(samples) if samples else None, layout=layout.value,
         loss=loss.value, seed=seed,
     )  # fmt: skip
@@ -128,7 +128,7 @@ def regret_command(
 ) -> None:
     """What advice is worth: its regret on the paper's synthetic clients, beside the bounds'."""
     _reproduce(
-        regret, out or RUNS / "regret", quick, resume,
+        regret, regret.RegretSettings, out or RUNS / "regret", quick, resume,
         seeds=seeds, samples=tuple(samples) if samples else None, seed=seed,
     )  # fmt: skip
 
@@ -207,7 +207,7 @@ def emnist_command(
 ) -> None:
     """Tables 2 and 3 of the paper and what goes beyond them; made for a GPU, but for --quick."""
     _reproduce(
-        emnist, out or RUNS / "emnist", quick, resume,
+        emnist, emnist.EmnistSettings, out or RUNS / "emnist", quick, resume,
         data=data, writers=writers, seeds=seeds, rounds=rounds,
         joint=joint if quick or joint is not None else rounds,
         parts=tuple(p.value for p in part) if part else None,
@@ -216,10 +216,12 @@ def emnist_command(
     )  # fmt: skip
 
 
-def _reproduce(experiment: Any, directory: Path, quick: bool, resume: bool, **given: Any) -> None:
-    """Run an experiment; what is not given is as it has it."""
-    kind = experiment.Settings.small if quick else experiment.Settings
-    settings = kind(**{key: value for key, value in given.items() if value is not None})
+def _reproduce(
+    experiment: Any, settings_class: Any, directory: Path, quick: bool, resume: bool, **given: Any
+) -> None:
+    """Run an experiment; settings that are None keep their defaults."""
+    make = settings_class.small if quick else settings_class
+    settings = make(**{key: value for key, value in given.items() if value is not None})
     say_if_new(directory, resume)
     with stoppable(resume):
         results = experiment.reproduce(settings, directory, resume=resume)
