@@ -168,10 +168,7 @@ def _tables(record: Record) -> Section:
         means = {(r, c): cells[r][c]["mean"] or 0.0 for r, c in table_methods(results).values()}
         best = max(means.items(), key=lambda item: item[1])[0]
         section.table(
-            [
-                (group, titled),
-                *((h, partial(show, table=table, column=c)) for h, c in columns.items()),
-            ],
+            [(group, titled), *((h, partial(show, table, c)) for h, c in columns.items())],
             list(cells),
             f"Table {table[-1]}: test accuracy in % of {amount(about[group])} {group} writers, "
             f"mean over writers and {seeds} seed{'s' * (seeds > 1)}. In brackets: the paper's, of "
