@@ -213,13 +213,13 @@ def _claims(results: Row) -> Section:
     )
     for kind, title in CLAIMS.items():
         mine = [as_claimed(claim) for claim in claims if claim["kind"] == kind]
-        pairs = [(c["a"], c["b"], c["margin"]) for c in mine]  # seen and unseen next to each other
-        order = sorted(range(len(mine)), key=[pairs.index(pair) for pair in pairs].__getitem__)
+        by_group = [[claim for claim in mine if claim["group"] == group] for group in GROUPS]
+        rows = [claim for pair in zip(*by_group, strict=True) for claim in pair]
         section.heading(title)
         section.text(TEXTS(kind))
         section.table(
             [("first against second", _against), *difference_columns(results), ("found", verdict)],
-            [mine[n] for n in order],
+            rows,
             f"{count(mine)} of {len(mine)} as the paper says{_undecided(mine)}."
             f"{data_note(results)}",
             text=("first against second",),

@@ -57,7 +57,7 @@ class Study(NamedTuple):
         heading: of the column with these names.
         caption: what the table of accuracies is about.
         clusters: numbers of clusters by method, if their shares are shown.
-        tuned: whether candidates of validation are shown.
+        tuned: the methods whose candidates of validation are shown.
     """
 
     title: str
@@ -67,7 +67,7 @@ class Study(NamedTuple):
     heading: str = "model"
     caption: str = ""
     clusters: Mapping[str, int] = {}
-    tuned: bool = False
+    tuned: Sequence[str] = ()
 
 
 def studies(results: Row) -> dict[str, Study]:
@@ -99,7 +99,8 @@ def studies(results: Row) -> dict[str, Study]:
         ),
         Study(
             "Local", "local", ["local"],
-            {name: titled(name) for name in ("local", "fedavg", "fedavg + finetune")}, tuned=True,
+            {name: titled(name) for name in ("local", "fedavg", "fedavg + finetune")},
+            tuned=["local"],
         ),
         Study("Controls", "controls", ["fedavg with more rounds"], CONTROLS),
         Study(
@@ -110,7 +111,7 @@ def studies(results: Row) -> dict[str, Study]:
                 for tuned in ("", " + finetune")
                 for name in names
             },
-            tuned=True,
+            tuned=[name for names in adaptive.values() for name in names],
         ),
     ]  # fmt: skip
     return {study.text: study for study in found}
@@ -135,7 +136,9 @@ def study_sections(record: Record, texts: Texts) -> list[Section]:
     return [section for section in sections if section.parts]
 
 
-def _estimate_columns(results: Row, heading: str, key: str, show: Show) -> list[Column]:
+def _estimate_columns(
+    results: Row, heading: str, key: str, show: Show, show_deviation: Show
+) -> list[Column]:
     """Columns for an estimate of each row: mean, interval, and the deviation between seeds."""
 
     def of(row: Row) -> Row:
@@ -146,7 +149,7 @@ def _estimate_columns(results: Row, heading: str, key: str, show: Show) -> list[
         ("95% interval", lambda row: spread(of(row), show)),
     ]
     if results["settings"]["seeds"] > 1:
-        columns.append(("± seeds", lambda row: show(of(row)["seed_deviation"]).lstrip("+")))
+        columns.append(("± seeds", lambda row: show_deviation(of(row)["seed_deviation"])))
     return columns
 
 
@@ -157,7 +160,7 @@ def _accuracy_table(
     """The accuracy of groups of writers; rows are estimates by group."""
     columns: list[Column] = [(heading, lambda row: row["title"])]
     for group in groups:
-        columns += _estimate_columns(results, group, group, percent)
+        columns += _estimate_columns(results, group, group, percent, percent)
     section.table(
         [*columns, *more],
         [{"title": title, **estimates} for title, estimates in rows.items()],
@@ -183,15 +186,11 @@ def _study(results: Row, study: Study, texts: Texts, **values: object) -> Sectio
         section.note(texts("held-out"))
     if study.clusters:
         _cluster_table(section, results, names, study.clusters)
-    if study.tuned:
-        tuned = [name for name in names if " + " not in name]
-        if study.text == "local":
-            tuned = ["local"]
+    tuned = [name for name in study.tuned if name in methods]
+    if tuned:
         _tried_table(section, results, tuned)
-        values["edges"] = "".join(_edges(name, methods[name]) for name in tuned)
-        section.note(texts(study.text, **values))
-    else:
-        section.text(texts(study.text, **values))
+    edges = "".join(_edges(name, methods[name]) for name in tuned)
+    section.text(texts(study.text, edges=edges, **values))
     return section
 
 
@@ -427,7 +426,7 @@ def _forgetting(results: Row, texts: Texts) -> Section:
         section.table(
             [
                 ("model", lambda row: row["title"]),
-                *_estimate_columns(results, "forgetting", "forgetting", signed),
+                *_estimate_columns(results, "forgetting", "forgetting", signed, number),
             ],
             rows,
             f"Rise of the loss on everybody's images, in nats.{data_note(results)}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sartor.evaluation.statistics import sign_flip
@@ -11,6 +12,9 @@ from sartor.experiments.common.claims import LEVEL
 from sartor.experiments.synthetic.methods import METHODS, PAPERS
 from sartor.experiments.synthetic.population import TABLE_SAMPLES, Floats, SyntheticSettings
 from sartor.experiments.synthetic.work import MethodResult, ResultKey, Results, table_key
+from sartor.report.page import Texts
+
+TEXTS = Texts(Path(__file__).with_name("claims.md"))
 
 ROUNDING = 0.05
 """Smaller changes do not show in the paper's one decimal."""
@@ -85,18 +89,10 @@ def _best_with_few(results: Results, samples: int, limit: float) -> TestedClaim:
     holds, p_value, other, means = _leads(results, samples, "HypCluster")
     found = f"HypCluster has {means['HypCluster']:.3f}, and {other} {means[other]:.3f}."
     if means[other] < limit:
-        found += (
-            f" That is less than {limit:.3f}, the least that any four models can cost these "
-            "clients: half of a client's samples show its cluster's symbol and a quarter its own, "
-            "so a few samples say more about the client than its cluster does."
-        )
+        found += " " + TEXTS("few samples suffice", limit=limit)
         longer = float(results[ResultKey(samples, METHODS[-1].name)].exact.mean())
         if other == "Local" and longer > means["HypCluster"]:
-            found += (
-                " This needs a model that does not exclude symbols it has not seen: with ten times "
-                f"the steps and no chosen label smoothing, Local has {longer:.3f}, more than "
-                "HypCluster."
-            )
+            found += " " + TEXTS("unless trained for long", longer=longer)
     return TestedClaim(claim, holds, p_value, samples, found)
 
 
@@ -105,11 +101,7 @@ def _best_with_many(results: Results, samples: int) -> TestedClaim:
     holds, p_value, other, means = _leads(results, samples, "Mapper")
     found = f"Mapper has {means['Mapper']:.4f}, and {other} {means[other]:.4f}."
     if other == "Local" and means["Local"] < min(means["Mapper"], means["Finetune"]):
-        found += (
-            " Local starts from the uniform distribution, which is a part of every client's own. "
-            "Finetune differs only in its start, the central model, and has "
-            f"{means['Finetune']:.4f}: other clients' symbols have to be unlearned first."
-        )
+        found += " " + TEXTS("uniform start", finetune=means["Finetune"])
     return TestedClaim(claim, holds, p_value, samples, found)
 
 
@@ -123,11 +115,8 @@ def _followed_by(results: Results, samples: int) -> TestedClaim:
     gap = means[last] - min(means[name] for name in personal)
     order = ", ".join(f"{name} {mean:.4f}" for name, mean in means.items())
     first = min(means.values()) == means["Mapper"]
-    found = (
-        f"The order is {order}; the three differ by {gap:.4f}. The p-value compares {last}, the "
-        f"last of them, with {other}, the best of the others."
-    )
     holds = first and means[last] < means[other] and p_value < LEVEL
+    found = TEXTS("followed", order=order, gap=gap, last=last, other=other)
     return TestedClaim(claim, holds, p_value, samples, found)
 
 
@@ -136,12 +125,10 @@ def _alike(results: Results, samples: int) -> TestedClaim:
     finetune, dapper = (results[ResultKey(samples, name)] for name in ("Finetune", "Dapper"))
     p_value = _p_value(finetune, dapper)
     difference = float(finetune.exact.mean() - dapper.exact.mean())
-    first = sign_flip(finetune.test[0] - dapper.test[0])
-    found = (
-        f"{'Dapper' if difference > 0 else 'Finetune'} is better by {abs(difference):.4f}, paired "
-        f"over {len(finetune.exact)} populations and measured exactly. The test samples of the "
-        f"first population alone, paired over clients, give p = {first:.2g}."
-    )
+    found = TEXTS(
+        "alike", better="Dapper" if difference > 0 else "Finetune", difference=abs(difference),
+        populations=len(finetune.exact), first=sign_flip(finetune.test[0] - dapper.test[0]),
+    )  # fmt: skip
     return TestedClaim(claim, p_value >= LEVEL, p_value, samples, found)
 
 
@@ -162,9 +149,6 @@ def _stays(results: Results) -> TestedClaim:
     mean = float(fall.mean())
     p_value = max(sign_flip(fall - ROUNDING), sign_flip(fall + ROUNDING))
     holds = abs(mean) < ROUNDING and p_value < LEVEL
-    found = (
-        f"With a fifth cluster it {'falls' if mean >= 0 else 'rises'} by {abs(mean):.3f}. The "
-        f"p-value is that of a change of {ROUNDING} or more, which the paper's one decimal would "
-        "show."
-    )
+    way = "falls" if mean >= 0 else "rises"
+    found = TEXTS("stays", way=way, change=abs(mean), rounding=ROUNDING)
     return TestedClaim(claim, holds, p_value, TABLE_SAMPLES, found)
