@@ -12,7 +12,7 @@ from made_up import made_up_synthetic
 
 from sartor.errors import FileError
 from sartor.experiments.pages import write_report
-from sartor.experiments.synthetic import SyntheticSettings
+from sartor.experiments.synthetic import SyntheticSettings, as_text
 
 
 def words(page):
@@ -39,6 +39,17 @@ def test_the_page_says_how_it_was_done(experiment):
     assert f"The chosen step size is {tuned} times the largest candidate." in text
     figures = {path.name for path in (experiment / "figures").iterdir()}
     assert {"figure1.png", "figure1-excess.pdf", "table1.png", "lambda-Dapper.pdf"} <= figures
+
+
+def test_the_terminal_shows_tables_and_claims(experiment):
+    results = results_of(experiment)
+    lines = list(as_text(results))
+    exact = next(line for line in lines if line.startswith("exact"))
+    assert exact.split()[1:] == [f"{row['exact_loss']:.3f}" for row in results["table1"]]
+    dapper = [row["exact_loss"] for row in results["figure1"] if row["method"] == "Dapper"]
+    line = next(line for line in lines if line.startswith("Dapper"))
+    assert line.split()[1:] == [f"{loss:.3f}" for loss in dapper]
+    assert sum("cannot be decided" in line for line in lines) == len(results["claims"])
 
 
 def test_other_layouts_and_losses_and_a_single_size(tmp_path, no_figures, monkeypatch):

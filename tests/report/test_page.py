@@ -11,6 +11,7 @@ from sartor.errors import FileError
 from sartor.report import PageKind, write_report
 from sartor.report.compare import compare_values
 from sartor.report.page import Section, Texts, document, listed
+from sartor.report.runs import _choices, _comparisons
 
 NASTY = "<script>alert(1)</script> & \"q'"
 
@@ -113,3 +114,19 @@ def test_unknown_and_unreadable_results_are_named(directories, tmp_path):
     with pytest.raises(FileError, match=r"of this version \(KeyError\('nothing'\)\)"):
         write_report(directories, target, broken)
     assert not target.exists()
+
+
+def test_choices_are_shown_where_clients_had_any():
+    chosen = {"Dapper": {"lambda": {"0.0": 3, "1.0": 1}, "cluster": {"0": 4}}}
+    (section,) = _choices(chosen)  # one cluster is no choice
+    assert [[text for _, text in row] for row in rows_of(section)] == [
+        ["method", "λ = 0.0", "λ = 1.0"], ["Dapper", "75.0%", "25.0%"]
+    ]  # fmt: skip
+    (section,) = _choices({"HypCluster": {"cluster": {"0": 1, "1": 3}}})
+    assert [text for _, text in rows_of(section)[1]] == ["HypCluster", "25.0%", "75.0%"]
+    assert _choices({"Finetune": {}}) == []
+
+
+def test_one_method_alone_is_compared_with_nothing():
+    section = _comparisons([], "loss")
+    assert section.parts == ['<p class="note">There is only one method.</p>']
