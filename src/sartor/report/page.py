@@ -42,7 +42,7 @@ class Texts:
         texts = (part.partition("\n") for part in parts)
         self._texts = {name.strip(): " ".join(text.split()) for name, _, text in texts}
 
-    def __call__(self, name: str, **values: Any) -> str:
+    def __call__(self, name: str, /, **values: Any) -> str:
         """The paragraph of that name, with these values."""
         return self._texts[name].format(**values)
 
