@@ -44,7 +44,7 @@ def real_emnist() -> Path:
 
 COMPILING = {
     "test_adapters", "test_agnostic", "test_clusters", "test_combinations", "test_cost",
-    "test_dapper", "test_emnist", "test_fedavg", "test_on_demand", "test_mapper", "test_models",
+    "test_dapper", "test_emnist_run", "test_fedavg", "test_mapper", "test_models", "test_on_demand",
     "test_personal", "test_readme", "test_vectorize",
 }  # fmt: skip
 """Modules of many small programs, which take longer to compile well than to run."""

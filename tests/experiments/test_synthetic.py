@@ -1,26 +1,24 @@
-"""The synthetic experiment: its populations, limits, cells and claims, and the whole of it."""
+"""The synthetic experiment: its populations, limits, methods and claims, and one small run."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from sartor.errors import CheckpointError, ConfigError, FileError
-from sartor.experiments.synthetic import Settings, population_limit, reproduce
-from sartor.experiments.synthetic.cells import CLUSTERS, Cell, Place, Size, table_place, tasks
+from sartor.errors import ConfigError
+from sartor.experiments.synthetic import (
+    SyntheticSettings,
+    methods,
+    population_limit,
+    reproduce,
+)
 from sartor.experiments.synthetic.claims import claims
-from sartor.experiments.synthetic.methods import METHODS, PAPERS, Choice, measure
+from sartor.experiments.synthetic.methods import METHODS, PAPERS, Tuned, measure
 from sartor.experiments.synthetic.population import (
     CLIENTS,
     MOST,
@@ -31,8 +29,16 @@ from sartor.experiments.synthetic.population import (
     smoothed,
 )
 from sartor.experiments.synthetic.results import _facts
+from sartor.experiments.synthetic.work import (
+    CLUSTERS,
+    MethodResult,
+    ResultKey,
+    SizeRun,
+    table_key,
+    tasks,
+)
 
-SMALL = Settings.small(samples=(5,), seeds=2)
+SMALL = SyntheticSettings.small(samples=(5,), seeds=2)
 
 
 # Populations and limits.
@@ -43,7 +49,7 @@ def test_limits_are_those_that_were_found_before():
         ("literal", (3.166, 2.776, 2.622, 2.469, 2.447), 1.929),
         ("shifted", (3.249, 2.869, 2.705, 2.541, 2.517), 1.965),
     ):
-        truth = Settings(layout=layout).truth
+        truth = SyntheticSettings(layout=layout).truth
         found = [population_limit(truth, q) for q in CLUSTERS]
         np.testing.assert_allclose(found, known, atol=6e-4)
         assert bayes_limit(truth) == pytest.approx(own, abs=6e-4)
@@ -51,7 +57,7 @@ def test_limits_are_those_that_were_found_before():
 
 def test_the_papers_table_is_one_of_smoothed_losses():
     """To a decimal; with q = 2 it is that of clusters joined in other ways, as the report says."""
-    truth = smoothed(Settings(layout="shifted").truth)
+    truth = smoothed(SyntheticSettings(layout="shifted").truth)
     found = [round(population_limit(truth, q), 1) for q in CLUSTERS]
     assert found == [3.4, 3.0, 2.9, 2.7, 2.7]
 
@@ -79,21 +85,21 @@ def test_the_search_finds_the_best_of_all_partitions(q):
 
 
 def test_rows_of_a_population():
-    settings = Settings()
+    settings = SyntheticSettings()
     few, many = draw(settings, 3, 5), draw(settings, 3, 100)
     rows = few.whole.columns["y"].reshape(CLIENTS, -1)
     assert rows.shape == (CLIENTS, MOST + TEST + SYMBOLS)
     np.testing.assert_array_equal(rows, many.whole.columns["y"].reshape(CLIENTS, -1))
     np.testing.assert_array_equal(rows[:, -SYMBOLS:], np.tile(np.arange(SYMBOLS), (CLIENTS, 1)))
-    assert set(few.whole.sizes("train")) == {5} and set(few.held.sizes("train")) == {4}
-    assert set(many.held.sizes("validation")) == {20}
+    assert set(few.whole.sizes("train")) == {5} and set(few.held_out.sizes("train")) == {4}
+    assert set(many.held_out.sizes("validation")) == {20}
     assert few.tests == MOST + TEST - 5
     other = draw(settings, 4, 5).whole.columns["y"].reshape(CLIENTS, -1)
     assert (rows != other).mean() > 0.3
 
 
 def test_tuning_sees_no_more_than_a_clients_samples():
-    tuning = draw(Settings(), 30, 50, tuning=True)
+    tuning = draw(SyntheticSettings(), 30, 50, tuning=True)
     assert set(tuning.whole.sizes("train")) == {40} and tuning.tests == 10
     assert tuning.whole.sizes("train")[0] + tuning.tests == 50
 
@@ -112,42 +118,42 @@ def test_tuning_sees_no_more_than_a_clients_samples():
 )
 def test_bad_settings(changes, message):
     with pytest.raises(ConfigError, match=message):
-        Settings(**changes)
+        SyntheticSettings(**changes)
 
 
 # Methods and cells.
 
 
 def test_every_method_tries_the_same_points():
-    for settings in (Settings(), Settings(loss="smoothed")):
-        first, *others = (method.grid(settings) for method in METHODS if not method.like)
+    for settings in (SyntheticSettings(), SyntheticSettings(loss="smoothed")):
+        first, *others = (method.grid(settings) for method in METHODS if not method.tuned_like)
         assert all(grid == first for grid in others)
         least = 0.1 if settings.loss == "smoothed" else 0.0
         assert {choice.smoothing for choice in first} == {least, 0.3}
-    quick = [method.grid(SMALL) for method in METHODS if not method.like]
+    quick = [method.grid(SMALL) for method in METHODS if not method.tuned_like]
     assert len({len(grid) for grid in quick}) == 1
 
 
 def test_what_takes_over_a_choice_trains_with_it():
-    size = Size(SMALL, 5)
-    size.chosen = {"Local": Choice(2.0, 0.3), "HypCluster": Choice(2.0, 0.3)}
-    assert size.run(METHODS[-1].name).choice == Choice(2.0, 0.0)  # it shows what smoothing does
+    size = SizeRun(SMALL, 5)
+    size.chosen = {"Local": Tuned(2.0, 0.3), "HypCluster": Tuned(2.0, 0.3)}
+    assert size.run(METHODS[-1].name).choice == Tuned(2.0, 0.0)  # it shows what smoothing does
 
 
 def test_tasks_hold_every_cell_once():
-    places = [place for task in tasks(Settings()) for place in task]
+    places = [place for task in tasks(SyntheticSettings()) for place in task]
     assert len(places) == len(set(places)) == 8 * len(METHODS) + 3
-    assert {table_place(q) for q in CLUSTERS} < set(places)
-    small = [place for task in tasks(Settings.small(samples=(7,))) for place in task]
-    assert {table_place(q) for q in CLUSTERS} < set(small)
+    assert {table_key(q) for q in CLUSTERS} < set(places)
+    small = [place for task in tasks(SyntheticSettings.small(samples=(7,))) for place in task]
+    assert {table_key(q) for q in CLUSTERS} < set(small)
     assert len(small) == len(PAPERS) + 1 + len(CLUSTERS)
 
 
 def test_exact_losses_are_expectations():
-    size = Size(SMALL, 5)
+    size = SizeRun(SMALL, 5)
     local = next(m for m in METHODS if m.name == "Local")
-    population = size._pools[False][0]
-    fitted = size._fit(local, 0, Choice(2.0, 0.3), tuning=False)
+    population = size._populations[False][0]
+    fitted = size._fit(local, 0, Tuned(2.0, 0.3), tuning=False)
     outcome = measure(SMALL, population, fitted)
     for k in (0, 37):
         client = population.whole.ids[k]
@@ -159,55 +165,36 @@ def test_exact_losses_are_expectations():
         assert outcome.test[k] == pytest.approx(-log[rows[5 : MOST + TEST]].mean(), abs=1e-5)
 
 
-def cell(mean, lambda_=None, seeds=20):
-    """A cell whose exact loss has a mean over seeds, with a little noise."""
+def result(mean, lambda_=None, seeds=20):
+    """A result whose exact loss has a mean over seeds, with a little noise."""
     noise = np.random.default_rng(int(1000 * mean)).normal(0, 1e-3, (seeds, 4))
     exact = mean + noise
-    return Cell(exact, exact, exact, lambda_, None, Choice(1.0, 0.0), [], {}, 0.0)
-
-
-def test_cells_are_read_back(tmp_path):
-    one = cell(2.0, np.full((20, 4), 0.5))
-    one.save(tmp_path / "cell.safetensors")
-    again = Cell.load(tmp_path / "cell.safetensors")
-    np.testing.assert_array_equal(one.exact, again.exact)
-    np.testing.assert_array_equal(one.lambda_, again.lambda_)
-    assert again.cluster is None and again.choice == one.choice and again.seconds == 0.0
-
-
-def test_cells_of_other_code_and_damaged_ones_are_refused(tmp_path, monkeypatch):
-    path = tmp_path / "cell.safetensors"
-    cell(2.0).save(path)
-    monkeypatch.setattr("sartor.experiments.synthetic.cells.recipe", lambda: "other")
-    with pytest.raises(CheckpointError, match=r"made by another version .* remove it"):
-        Cell.load(path)
-    path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(FileError, match="is damaged; remove it, and it is made again"):
-        Cell.load(path)
+    return MethodResult(exact, exact, exact, lambda_, None, Tuned(1.0, 0.0), [], {}, 0.0)
 
 
 def test_shares_of_clusters_that_nobody_took():
     """In one population the last cluster is empty, in the other it is not."""
     cluster = np.array([[0.0, 0, 1, 2], [0, 1, 1, 1]])
-    found = _facts(dataclasses.replace(cell(2.0, seeds=2), cluster=cluster))
+    found = _facts(dataclasses.replace(result(2.0, seeds=2), cluster=cluster))
     assert found["cluster_shares"] == [0.625, 0.25, 0.125]
 
 
 def table(**changed):
-    """Cells in which the paper's claims hold, but for those that are changed."""
+    """Results in which the paper's claims hold, but for those that are changed."""
     few = {"HypCluster": 2.1, "FedAvg": 3.0, "Local": 2.9, "Finetune": 2.5, "Dapper": 2.5}
     many = {"Mapper": 1.9, "Finetune": 1.95, "Dapper": 1.95, "Local": 2.0, "HypCluster": 2.5}
-    found = {Place(5, name): loss for name, loss in {**few, "Mapper": 2.5}.items()}
-    found |= {Place(1000, name): loss for name, loss in {**many, "FedAvg": 3.1}.items()}
+    found = {ResultKey(5, name): loss for name, loss in {**few, "Mapper": 2.5}.items()}
+    found |= {ResultKey(1000, name): loss for name, loss in {**many, "FedAvg": 3.1}.items()}
     falls = zip(CLUSTERS, (3.1, 2.8, 2.6, 2.4, 2.38), strict=True)
-    found |= {table_place(q): loss for q, loss in falls}
+    found |= {table_key(q): loss for q, loss in falls}
     known = {
-        "few": Place(5, "Local"), "many": Place(1000, "Local"), "dapper": Place(1000, "Dapper"),
-        "three": table_place(3), "five": table_place(5),
+        "few": ResultKey(5, "Local"), "many": ResultKey(1000, "Local"),
+        "dapper": ResultKey(1000, "Dapper"),
+        "three": table_key(3), "five": table_key(5),
     }  # fmt: skip
-    found[Place(5, METHODS[-1].name)] = 3.3
+    found[ResultKey(5, METHODS[-1].name)] = 3.3
     found |= {known[key]: loss for key, loss in changed.items()}
-    return {place: cell(loss) for place, loss in found.items()}
+    return {place: result(loss) for place, loss in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -224,7 +211,7 @@ def table(**changed):
 )
 def test_claims_hold_where_they_do(changed, broken):
     limits = dict(zip(CLUSTERS, (3.1, 2.7, 2.5, 2.3, 2.2), strict=True))
-    found = claims(Settings(samples=(5, 1000)), table(**changed), limits)
+    found = claims(SyntheticSettings(samples=(5, 1000)), table(**changed), limits)
     assert [n for n, claim in enumerate(found) if not claim["holds"]] == broken
     assert all(0 < claim["p_value"] <= 1 for claim in found)
     below = "the least that any four models can cost" in found[0]["found"]
@@ -234,22 +221,25 @@ def test_claims_hold_where_they_do(changed, broken):
 
 def test_claims_that_cannot_be_decided():
     limits = dict.fromkeys(CLUSTERS, 2.0)
-    few = {place: cell(one.exact.mean(), seeds=5) for place, one in table().items()}
-    found = claims(Settings(samples=(5, 1000), seeds=5), few, limits)
+    few = {place: result(one.exact.mean(), seeds=5) for place, one in table().items()}
+    found = claims(SyntheticSettings(samples=(5, 1000), seeds=5), few, limits)
     assert [claim["holds"] for claim in found] == [None] * 6
     assert all("With 5 populations p cannot be below 0.0625" in c["found"] for c in found)
-    found = claims(Settings(samples=(5,)), table(), limits)
+    found = claims(SyntheticSettings(samples=(5,)), table(), limits)
     assert [claim["holds"] for claim in found] == [None] * 4 + [True, True]
 
 
 # The whole of it.
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A finished small experiment; tests only look at it."""
+    """A small experiment with all its training, at the number of samples of Table 1."""
     out = tmp_path_factory.mktemp("synthetic") / "finished"
-    reproduce(SMALL, out)
+    with pytest.MonkeyPatch.context() as patch:  # other smoothing is more to compile
+        for name in ("QUICK", "QUICK_SMOOTHED"):
+            patch.setattr(methods, name, ((2.0, 0.0), (4.0, 0.0)))
+        reproduce(SyntheticSettings.small(samples=(100,), seeds=2), out, progress=False)
     return out
 
 
@@ -286,7 +276,7 @@ def test_nothing_beats_what_is_possible(finished):
     entropy = -(truth * np.log(truth)).sum(axis=1)
     assert (clients["exact_loss"] >= np.tile(entropy, len(clients) // CLIENTS) - 1e-5).all()
     for row in found["figure1"]:
-        mine = clients[(clients["samples"] == 5) & (clients["method"] == row["method"])]
+        mine = clients[(clients["samples"] == 100) & (clients["method"] == row["method"])]
         assert mine["exact_loss"].mean() == pytest.approx(row["exact_loss"], abs=1e-6)
         assert mine["loss"].mean() == pytest.approx(row["test_loss"], abs=1e-6)
         hurt = (mine["exact_loss"].to_numpy() > exact_of(clients, "FedAvg")).mean()
@@ -298,62 +288,5 @@ def test_nothing_beats_what_is_possible(finished):
 
 
 def exact_of(clients, method):
-    mine = clients[(clients["samples"] == 5) & (clients["method"] == method)]
+    mine = clients[(clients["samples"] == 100) & (clients["method"] == method)]
     return mine["exact_loss"].to_numpy()
-
-
-def test_what_is_left_of_a_run_gives_the_same_results(finished, tmp_path):
-    """Some cells are made anew, in another order and beside others: not a bit may change."""
-    out = shutil.copytree(finished, tmp_path / "again")
-    for place in (Place(5, "HypCluster"), Place(5, "Mapper"), table_place(3), Place(100, "FedAvg")):
-        place.path(out / "checkpoint").unlink()
-    (out / "results.json").unlink()
-    (out / "checkpoint" / ".0005-Local.safetensors-0123abcd.part").touch()
-    reproduce(SMALL, out, resume=True)
-    assert results(out) == results(finished)
-    lines = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
-    made = [line["event"] for line in lines].count("cell")
-    assert made == len(list((out / "checkpoint").iterdir())) + 4  # those that were there are not
-    assert not list((out / "checkpoint").glob(".*"))
-    before, after = (pq.read_table(f / "per_client.parquet").to_pandas() for f in (finished, out))
-    assert before.equals(after)  # in pandas NaN equals itself
-
-
-def test_what_cannot_go_on_is_left_alone(finished, tmp_path):
-    with pytest.raises(FileError, match=r"is not empty; go on with its experiment by --resume"):
-        reproduce(SMALL, finished)
-    with pytest.raises(CheckpointError, match=r"has seeds = 2, not 3; give the same settings"):
-        reproduce(Settings.small(samples=(5,), seeds=3), finished, resume=True)
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(FileError, match=r"holds no experiment to resume, but other files"):
-        reproduce(SMALL, tmp_path, resume=True)
-    (tmp_path / "config.toml").write_text("seed = 0")
-    with pytest.raises(FileError, match=r"is not of this experiment"):
-        reproduce(SMALL, tmp_path, resume=True)
-
-
-def test_a_file_is_no_directory(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(FileError, match="is a file; --out names a directory"):
-        reproduce(SMALL, tmp_path / "file")
-
-
-def test_ctrl_c_keeps_what_is_done(finished, tmp_path):
-    out = tmp_path / "stopped"
-    words = ["reproduce", "synthetic", "--quick", "--samples", "5", "--seeds", "2", "--out", out]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sartor", *map(str, words)],
-        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=os.environ,
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not list((out / "checkpoint").glob("*.safetensors")) and time.monotonic() < deadline:
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "Everything so far is kept. Resume with" in said and "--resume" in said
-    assert not (out / "results.json").exists()
-    for path in (out / "checkpoint").glob("*.safetensors"):
-        mine, theirs = Cell.load(path), Cell.load(finished / "checkpoint" / path.name)
-        np.testing.assert_array_equal(mine.exact, theirs.exact)

@@ -26,9 +26,9 @@ from sartor.cli.options import (
 from sartor.cli.reproduce import reproduce_app
 from sartor.data import ClientData
 from sartor.errors import ConfigError, SartorError
+from sartor.experiments.pages import write_report
 from sartor.models import FACTORIES
 from sartor.personal import ALGORITHMS as PERSONAL
-from sartor.report import write_report
 from sartor.runs import advice_config, advise_run, read_config, run
 from sartor.runs.advised import OPTIONS
 from sartor.runs.config import GENERATORS

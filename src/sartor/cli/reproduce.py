@@ -103,7 +103,7 @@ def synthetic_command(
 ) -> None:
     """Reproduce the synthetic experiment (section 7.1). Takes about ten minutes."""
     _reproduce(
-        synthetic, out or RUNS / "synthetic", quick, resume,
+        synthetic, synthetic.SyntheticSettings, out or RUNS / "synthetic", quick, resume,
         seeds=seeds, samples=tuple(samples) if samples else None, layout=layout.value,
         loss=loss.value, seed=seed,
     )  # fmt: skip
@@ -133,7 +133,7 @@ def regret_command(
 ) -> None:
     """Measure the regret of advice, and of the bounds, on the paper's synthetic clients."""
     _reproduce(
-        regret, out or RUNS / "regret", quick, resume,
+        regret, regret.RegretSettings, out or RUNS / "regret", quick, resume,
         seeds=seeds, samples=tuple(samples) if samples else None, seed=seed,
     )  # fmt: skip
 
@@ -217,7 +217,7 @@ def emnist_command(
 ) -> None:
     """Reproduce Tables 2 and 3 of the paper, and more. Use a GPU, or --quick."""
     _reproduce(
-        emnist, out or RUNS / "emnist", quick, resume,
+        emnist, emnist.EmnistSettings, out or RUNS / "emnist", quick, resume,
         data=data, writers=writers, seeds=seeds, rounds=rounds,
         joint=joint if quick or joint is not None else rounds,
         parts=tuple(p.value for p in part) if part else None,
@@ -226,10 +226,12 @@ def emnist_command(
     )  # fmt: skip
 
 
-def _reproduce(experiment: Any, directory: Path, quick: bool, resume: bool, **given: Any) -> None:
-    """Run an experiment; None means the experiment's default."""
-    kind = experiment.Settings.small if quick else experiment.Settings
-    settings = kind(**{key: value for key, value in given.items() if value is not None})
+def _reproduce(
+    experiment: Any, settings_class: Any, directory: Path, quick: bool, resume: bool, **given: Any
+) -> None:
+    """Run an experiment; settings that are None keep their defaults."""
+    make = settings_class.small if quick else settings_class
+    settings = make(**{key: value for key, value in given.items() if value is not None})
     say_if_new(directory, resume)
     with stoppable(resume):
         results = experiment.reproduce(settings, directory, resume=resume)

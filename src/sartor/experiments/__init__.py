@@ -1,1 +1,1 @@
-"""The paper's experiments and examples: settings, not machinery."""
+"""The paper's experiments and examples; each folder holds an experiment with its page."""

@@ -1,9 +1,9 @@
-"""Whether the bounds hold: each theorem's left side, exactly, on a class small enough for that.
+"""Do the bounds hold? Each theorem's left side, computed exactly on a small class.
 
-Four clients draw x from ten values and a label that is 1 from a threshold of their own on, but for
-some noise. Hypotheses are the eleven thresholds, with pseudo-dimension 1 and the 0-1 loss, so that
-every true loss, every discrepancy and every optimum is a sum over twenty cells. Samples are drawn a
-thousand times; a bound that holds with probability 1 − δ has to cover that share of them.
+Four clients draw x from ten values. A client's label is 1 from its own threshold on, apart from
+noise. Hypotheses are the eleven thresholds, with pseudo-dimension 1 and the 0-1 loss, so every true
+loss, discrepancy and optimum is a sum over twenty pairs of x and y. Samples are drawn a thousand
+times; a bound that holds with probability 1 − δ must cover that share of the draws.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from sartor.theory.choices import best_lambda
 Floats = npt.NDArray[np.float64]
 
 VALUES = 10
-"""Of x."""
+"""How many values x has."""
 
 THRESHOLDS = np.array([3, 3, 5, 7])
-"""Of the clients' labels."""
+"""The thresholds of the clients' labels."""
 
 NOISE = 0.42
-"""The share of labels that are flipped: so many that a sample's best is often not the best."""
+"""The share of flipped labels: so many that the best on a sample is often not the best."""
 
 SIZES = np.array([400, 600, 800, 600])
-"""Samples of the clients: enough for the bounds to say something."""
+"""How many samples the clients have: enough for bounds that are not vacuous."""
 
 DELTA = 0.1
 """The probability with which a bound may fail."""
@@ -37,12 +37,12 @@ DELTA = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Coverage:
-    """A bound against what it bounds.
+    """A bound, and what it bounds.
 
     Attributes:
-        name: of the bound.
-        bound: the largest of it, where it depends on the draw.
-        left: what it bounds, in every draw; its mean alone, if the bound is on that.
+        name: name of the bound.
+        bound: the largest bound of all draws.
+        left: what it bounds, in every draw; only the mean, if the bound is on the mean.
         right: the bound, in every draw.
         delta: δ, the probability with which it may fail.
     """
@@ -54,32 +54,32 @@ class Coverage:
     delta: float
 
     def covered(self, scale: float = 1.0) -> float:
-        """The share of draws for which the bound holds, if it is made larger or smaller."""
+        """The share of draws in which the bound holds, multiplied by a scale."""
         return float((self.left <= scale * self.right).mean())
 
     def holds(self, scale: float = 1.0) -> bool:
-        """Whether it holds as often as it promises."""
+        """Whether it holds in a share 1 − δ of the draws."""
         return self.covered(scale) >= 1 - self.delta
 
     @property
     def found(self) -> float:
-        """What the left side exceeds with probability δ."""
+        """The value that the left side exceeds with probability δ."""
         return float(np.quantile(self.left, 1 - self.delta, method="higher"))
 
     @property
     def slack(self) -> float:
-        """How many times too large it is: if it were divided by more, it would not hold."""
+        """How many times too large it is: divided by more, it would not hold."""
         ratio = np.quantile(self.left / self.right, 1 - self.delta, method="higher")
         return float(1 / ratio) if ratio > 0 else np.inf
 
 
 class Draws:
-    """True losses, and those of samples.
+    """True losses, and losses on samples.
 
     Attributes:
         true: [clients, hypotheses].
         empirical: [draws, clients, hypotheses].
-        seed: of the draws.
+        seed: seed of the draws.
     """
 
     def __init__(self, draws: int, seed: int) -> None:
@@ -103,10 +103,10 @@ class Draws:
 
 def coverage(draws: int = 1000, seed: int = 0, constants: bounds.Constants = "derived",
              delta: float = DELTA) -> list[Coverage]:  # fmt: skip
-    """Every bound of the paper against its left side.
+    """Compare every bound of the paper with its left side.
 
     Args:
-        draws: how often samples are drawn.
+        draws: how many times samples are drawn.
         seed: seed of the draws.
         constants: ``"paper"`` or ``"derived"``.
         delta: δ.
@@ -120,7 +120,7 @@ def coverage(draws: int = 1000, seed: int = 0, constants: bounds.Constants = "de
 
 
 def as_text(found: list[Coverage]) -> list[str]:
-    """A table, line by line."""
+    """A table, as lines for a terminal."""
     head = f"{'':<34}{'bound':>10}{'found':>10}{'slack':>8}{'covered':>9}"
     return [head] + [
         f"{c.name:<34}{float(c.bound):10.4g}{c.found:10.3g}{c.slack:8.1f}{c.covered():9.1%}"
@@ -157,7 +157,7 @@ def _agnostic(drawn: Draws, constants: bounds.Constants, delta: float) -> Covera
     losses = np.stack([drawn.mixed(weights)[1] for weights in mixtures])
     true = np.stack([drawn.mixed(weights)[0] for weights in mixtures])
     chosen = losses.max(axis=0).argmin(axis=1)
-    # The mixture that is worst for the trained model, or for the client's best one.
+    # The worst mixture for the trained model, or for the client's best model.
     judged = chosen if constants == "paper" else np.full(len(chosen), drawn.true[0].argmin())
     disc = np.abs(drawn.true[0] - true).max(axis=1)[true[:, judged].argmax(axis=0)]
     skewness = max(bounds.skewness(w.tolist(), SIZES.tolist()) for w in mixtures)

@@ -1,8 +1,9 @@
-"""The page of advice: what is advised, what it should gain, and what the bounds say beside it."""
+"""The page about advice: what is advised, what it should gain, and what the bounds say."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,140 +11,127 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from sartor.report.figures import INK, drawing, legend
-from sartor.report.page import Section, amount, interval, number, share
+from sartor.report.numbers import amount, interval, number, share, signed
+from sartor.report.page import Row, Section, Texts, listed
 from sartor.report.record import Record
 from sartor.report.runs import provenance
 
-Row = Mapping[str, Any]
 Columns = Mapping[str, Any]
+"""The table of clients, by column."""
+
+TEXTS = Texts(Path(__file__).with_name("advice.md"))
 
 SHOWN = 200
-"""Clients in the table of the page; all of them are in per_client.parquet."""
+"""How many clients the page lists; per_client.parquet has all."""
 
-LOOKS = {
+ANSWERS = {
     "local": ("#e0662b", "s", "stay local"),
     "global": ("#8a8f98", "o", "join the global model"),
     "cluster": ("#2c9c69", "^", "join the cluster"),
     "interpolation": ("#2a78d6", "D", "interpolate"),
 }
-"""Colour, marker and words of what is advised."""
+"""What a client can be advised: colour and marker in the figure, and the words."""
 
 
 def advice_sections(record: Record) -> list[Section]:
     """The parts of the page."""
     results = record.results
     columns = {name: np.array(values) for name, values in record.clients().to_pydict().items()}
+    clients = Section("Clients")
+    clients.figure(plane_figure(columns), TEXTS("plane"), record.figure("plane"))
     return [
-        _headline(results),
+        _summary(results),
         _policies(results),
-        _picture(record, columns),
-        _bounds(results, columns),
+        clients,
+        _bounds(results),
         _clients(columns),
         _method(results),
-        provenance(record, "sartor advise DIRECTORY --out ANOTHER  # this one's data and settings"),
+        provenance(record, "sartor advise DIRECTORY --out ANOTHER  # its data and settings"),
     ]
 
 
-def _headline(results: Row) -> Section:
+def _summary(results: Row) -> Section:
     section = Section("Advice")
-    told = ", ".join(
-        f"{share(part)} to {LOOKS[name][2]}"
+    advised = ", ".join(
+        f"{share(part)} are advised to {ANSWERS[name][2]}"
         for name, part in sorted(results["shares"].items(), key=lambda item: -item[1])
         if part > 0
     )
     section.lead([
-        f"Of {amount(results['clients'])} clients, {told}. For {share(results['clear'])} that is "
-        "ahead of the next best answer by more than a standard deviation.",
-        _overall(results),
+        f"Of {amount(results['clients'])} clients, {advised}. For {share(results['clear'])} of all "
+        "clients, the advice leads the next best answer by more than a standard deviation.",
+        _gain(results),
         _promise(results),
     ])  # fmt: skip
-    section.warned(results)
-    section.text(results["data"]["summary"], "note")
+    section.warnings(results)
+    section.note(results["data"]["summary"])
     return section
 
 
-def _overall(results: Row) -> str:
+def _gain(results: Row) -> str:
+    """What the advice gains, and what the best single answer for everybody would."""
+    if results["shares"]["global"] == 1:
+        return "No other answer was better than the global model, neither for all nor for some."
     policies, barred = results["policies"], ("as advised", *results["settings"]["barred"])
     advised = policies["as advised"]
-    constant = {"global": 0.0} | {
+    single = {"global": 0.0} | {
         name: found["gain"] for name, found in policies.items() if name not in barred
     }
-    best = max(constant, key=lambda name: constant[name])
-    if results["shares"]["global"] == 1:
-        return "Nothing has shown to be better than the global model, for all or for some."
-    said = ""
+    best = max(single, key=lambda name: single[name])
+    tested = ""
     if advised["held_out"] is not None:
-        said = (
-            f" (advice by one half of the held-out examples has gained "
-            f"{number(advised['held_out'], '+')} on the other half)"
+        tested = (
+            " (advice from one half of the held-out examples gained "
+            f"{signed(advised['held_out'])} on the other half)"
         )
     return (
-        f"As advised, a client is expected to lose {number(abs(advised['gain']))} "
-        f"{'less' if advised['gain'] >= 0 else 'more'} per example than with the global model, in "
-        f"the mean over clients{said}; the best single answer for all, "
-        f"to {_title(best)}, {number(constant[best], '+')}."
+        f"With this advice, the expected loss per example is {number(abs(advised['gain']))} "
+        f"{'lower' if advised['gain'] >= 0 else 'higher'} than with the global model, on average "
+        f"over clients{tested}. The best single answer for all, to {_title(best)}, gains "
+        f"{signed(single[best])}."
     )
 
 
 def _title(name: str) -> str:
-    return LOOKS[name][2] if name in LOOKS else f"interpolate with {name}"
+    return ANSWERS[name][2] if name in ANSWERS else f"interpolate with {name}"
 
 
 def _promise(results: Row) -> str:
     if results["vacuous"] == 1:
-        return (
-            "The bounds of the paper promise nothing here, to anybody: every one is larger than "
-            "the largest loss."
-        )
+        return TEXTS("bounds promise nothing")
     of = "the clients"
     if results["vacuous"] > 0:
-        of += f" to whom they promise anything (not to {share(results['vacuous'])})"
+        of += f" for whom they promise anything (they do not for {share(results['vacuous'])})"
     return (
-        "The bounds of the paper say the same about whom to share a model with for "
+        "About whom to share a model with, the bounds of the paper agree for "
         f"{share(results['agree'])} of {of}."
     )
 
 
 def _policies(results: Row) -> Section:
     section = Section("One answer for all")
-    rows = []
-    for name, found in results["policies"].items():
-        rows.append([
-            name if name == "as advised" else _title(name), number(found["gain"], "+"),
-            number(found["held_out"], "+"), interval([found["low"], found["high"]], "+"),
-        ])  # fmt: skip
+    rows = [
+        [
+            name if name == "as advised" else _title(name),
+            signed(found["gain"]),
+            signed(found["held_out"]),
+            interval([found["low"], found["high"]], signed),
+        ]
+        for name, found in results["policies"].items()
+    ]
     section.table(
-        ["policy", "expected gain", "on held-out examples", "95% interval"],
+        listed("policy", "expected gain", "on held-out examples", "95% interval"),
         rows,
         f"Gain over the global model, mean over clients, {results['loss']}",
     )
-    section.text(
-        "On held-out examples: what was gained on training examples that were held out, in "
-        f"{results['settings']['folds']} folds, with intervals over clients; as advised: by "
-        "advice that one half of them gave, on the other half. Expected: that, weighed with what "
-        "clients of a similar size gain, and for local models with what all of a client's examples "
-        "will bring beyond those that were left to train on; the best of several expected gains "
-        "is a little too high. Test examples were not used.",
-        "note",
-    )
-    return section
-
-
-def _picture(record: Record, columns: Columns) -> Section:
-    section = Section("Clients")
-    section.figure(
-        plane_figure(columns),
-        "Every client by its training examples and its label discrepancy to everybody's data: to "
-        "the right, it can learn more by itself; above, others help it less.",
-        record.directory / "figures" / "plane",
-    )
+    section.note(TEXTS("policies", folds=results["settings"]["folds"]))
     return section
 
 
 def plane_figure(columns: Columns) -> Figure:
-    """Clients on a plane of sample size against discrepancy, coloured by what is advised."""
+    """Clients by sample size and discrepancy, coloured by what they are advised."""
     with drawing(6.8, 4.0) as (figure, axes):
-        for name, (colour, marker, words) in LOOKS.items():
+        for name, (colour, marker, words) in ANSWERS.items():
             mine = columns["advice"] == name
             if mine.any():
                 axes.scatter(
@@ -163,127 +151,76 @@ def plane_figure(columns: Columns) -> Figure:
         return figure
 
 
-def _bounds(results: Row, columns: Columns) -> Section:
+def _bounds(results: Row) -> Section:
     section, settings = Section("What the bounds say"), results["settings"]
-    section.text(_plainly(settings))
-    pairs = {(p["experiment"], p["bounds"]): p["clients"] for p in results["sharing"]}
+    d = ("at most " if settings["d_how"] not in ("parameters", "known") else "") + amount(
+        settings["d"]
+    )
+    kind = "parameters" if settings["d_how"] == "parameters" else "known"
+    section.text(TEXTS(f"bounds, {kind}", d=d, largest=f"{settings['bound']:.2f}"))
+    clients = {(p["experiment"], p["bounds"]): p["clients"] for p in results["sharing"]}
     names = ("local", "global", "cluster")
+    by_bounds = (*names, "nothing")
     section.table(
-        ["the experiment says", *(f"bounds: {name}" for name in (*names, "nothing"))],
-        [
-            [LOOKS[a][2], *(amount(pairs.get((a, b), 0)) for b in (*names, "nothing"))]
-            for a in names
-        ],
-        "With whom to share a model: clients by the experiment's answer and by the bounds'",
+        listed("the experiment says", *(f"bounds: {name}" for name in by_bounds)),
+        [[ANSWERS[a][2], *(amount(clients.get((a, b), 0)) for b in by_bounds)] for a in names],
+        "Whom to share a model with: clients by the experiment's answer and by that of the bounds",
     )
-    section.text(
-        "The bounds compare equation 1 of the paper, for a model of the client's own samples, "
-        "with equation 2, for one of everybody's samples and the discrepancy to them, and the same "
-        "with the client's cluster, as if that had been given. Discrepancies are those of the "
-        "samples, and too large where these are few. Where the bounds differ from the experiment, "
-        "the advice is the experiment's: a bound holds for the worst case, and how large it is "
-        "says little about how large the loss will be. Nothing: all of the client's bounds are "
-        "larger than the largest loss.",
-        "note",
-    )
+    section.note(TEXTS("bounds"))
     if results["lambda"]:
         low, middle, high = results["bounds_lambda"]
         tried = ", ".join(f"{key}: {amount(n)}" for key, n in results["lambda"].items())
-        section.text(
-            f"λ, the weight of the client's own data in data interpolation, by the experiment "
-            f"({tried} clients); by the bounds λ* is {middle:.2f} in the median, {low:.2f} to "
-            f"{high:.2f}."
-        )
+        section.text(TEXTS("lambda", tried=tried, low=low, middle=middle, high=high))
     return section
-
-
-def _plainly(settings: Row) -> str:
-    """How far the bounds can be believed, in plain words."""
-    d, most = settings["d"], settings["bound"]
-    told = f"They reckon with a pseudo-dimension of {amount(d)}"
-    if settings["d_how"] == "parameters":
-        return (
-            f"{told}, the number of the network's parameters, which is all that there is to go by. "
-            "For networks such bounds are very loose: with fewer examples than parameters they are "
-            f"larger than the largest loss itself ({most:.2f}), so that they say which of two "
-            "answers a worst case favours, and nothing about how well a model will do."
-        )
-    how = "" if settings["d_how"] == "known" else ", at most"
-    return (
-        f"{told}{how} and a largest loss of {most:.2f}. They hold for every distribution, and are "
-        "therefore many times larger than what is found in experiments (sartor reproduce bounds "
-        "shows how many)."
-    )
 
 
 def _clients(columns: Columns) -> Section:
     section = Section("Every client")
-    gains = [name for name in ("local", "cluster", "interpolation") if f"gain_{name}" in columns]
-    gained = np.stack([columns[f"gain_{name}"] for name in gains])
-    spread = np.stack([columns[f"deviation_{name}"] for name in gains])
-    names = np.array(["global", *gains])[:, None]
-    mine = np.where(columns["advice"] == names, [np.zeros(gained.shape[1]), *gained], 0).sum(axis=0)
-    order = np.argsort(-mine, kind="stable")[:SHOWN]
-    head = ["client", "examples", "advice", "λ", "clear"]
-    head += [f"gain, {name}" for name in gains] + ["discrepancy", "bounds say", "λ*"]
-    rows = []
-    for k in order:
-        value, told = columns["lambda"][k], columns["advice"][k]
-        mixes = told == "interpolation" and np.isfinite(value)
-        rows.append([
-            str(columns["client"][k]), amount(columns["train_size"][k]), LOOKS[told][2],
-            f"{value:g}" if mixes else "–",
-            "yes" if columns["clear"][k] else "no",
-            *(f"{g:+.3f} ± {s:.3f}" for g, s in zip(gained[:, k], spread[:, k], strict=True)),
-            f"{columns['discrepancy_global'][k]:.3f}",
-            str(columns["bounds_say"][k]),
+    answers = [name for name in ("local", "cluster", "interpolation") if f"gain_{name}" in columns]
+    gains = {name: columns[f"gain_{name}"] for name in answers}
+    advised = np.zeros(len(columns["client"]))  # the global model gains nothing over itself
+    for name, gain in gains.items():
+        advised = np.where(columns["advice"] == name, gain, advised)
+    order = np.argsort(-advised, kind="stable")[:SHOWN]
+
+    def lambda_of(k: int) -> str:
+        value = columns["lambda"][k]
+        mixes = columns["advice"][k] == "interpolation" and np.isfinite(value)
+        return f"{value:g}" if mixes else "–"
+
+    rows = [
+        [
+            str(columns["client"][k]), amount(columns["train_size"][k]),
+            ANSWERS[columns["advice"][k]][2], lambda_of(k), "yes" if columns["clear"][k] else "no",
+            *(f"{gains[n][k]:+.3f} ± {columns[f'deviation_{n}'][k]:.3f}" for n in answers),
+            f"{columns['discrepancy_global'][k]:.3f}", str(columns["bounds_say"][k]),
             f"{columns['bounds_lambda'][k]:.2f}",
-        ])  # fmt: skip
-    caption = (
-        "Expected gains over the global model ± standard deviation; the largest gain of what is "
-        "advised first"
-    )
-    if len(order) < len(columns["client"]):
-        caption += (
-            f" ({SHOWN} of {amount(len(columns['client']))} clients; all in per_client.parquet)"
-        )
-    section.table(head, rows, caption, left=(2,))
+        ]
+        for k in order
+    ]  # fmt: skip
+    caption, total = TEXTS("clients"), len(columns["client"])
+    if len(order) < total:
+        caption += f" ({SHOWN} of {amount(total)} clients; all are in per_client.parquet)"
+    head = ["client", "examples", "advice", "λ", "clear", *(f"gain, {name}" for name in answers)]
+    section.table(listed(*head, "discrepancy", "bounds say", "λ*"), rows, caption, left=("advice",))
     return section
 
 
-def _followed(trust: float | None) -> str:
+def _trust(trust: float | None) -> str:
     if trust is None:
-        return "all clients are given one answer"
+        return "all clients get the same answer"
     if trust == 0:
-        return "clients are told apart by their numbers of examples alone"
-    return f"of the differences between clients of a size {trust:.0%} are followed"
+        return "clients differ only by their numbers of examples"
+    return f"the advice follows {trust:.0%} of the differences between clients of a size"
 
 
 def _method(results: Row) -> Section:
     section, settings = Section("How it was found"), results["settings"]
-    names = ", ".join(f"{name} by {kind}" for name, kind in results["algorithms"].items())
-    section.text(
-        f"Candidates: {names} (with λ = 1 it is trained on the client's data alone, but from the "
-        f"global model on). Training examples were dealt out into {settings['folds']} folds. For "
-        "each, all models were fitted without it, the central ones as well, and scored on it. A "
-        "client's own mean over a few examples says little, so what is expected of it is drawn "
-        "towards that of clients with as many examples, the more the fewer it has. Advice is "
-        "drawn further: losses have long tails, and clients may seem to differ by a few unlucky "
-        f"examples, so {_followed(settings['trust'])}, as much as paid when it was given by one "
-        "half of every client's held-out examples and looked at on the other half. Where another "
-        "answer is then expected to gain more than the one that is advised, that is not clear."
-    )
-    section.text(
-        "It is advice about the algorithms with the settings below. A candidate whose steps are "
-        "too large or too few for these data looks worse than it is; where one loses by much, try "
-        "others for it, such as --set local.learning_rate=0.01."
-    )
-    where = settings["radius"]
-    section.text(
-        "Discrepancies are exact."
-        if where is None
-        else f"Discrepancies are searched among models at most {where:.2f} from the global one (as "
-        "far as that is from where its training began, if nothing else was said), by a short "
-        "gradient ascent: they are estimates from below."
-    )
+    candidates = ", ".join(f"{name} by {kind}" for name, kind in results["algorithms"].items())
+    folds, trust = settings["folds"], _trust(settings["trust"])
+    section.text(TEXTS("method", candidates=candidates, folds=folds, trust=trust))
+    section.text(TEXTS("settings"))
+    radius = settings["radius"]
+    exact = "Discrepancies are exact."
+    section.text(exact if radius is None else TEXTS("radius", radius=radius))
     return section

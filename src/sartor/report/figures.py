@@ -1,4 +1,4 @@
-"""Figures by matplotlib, for the page and for papers: clients, not only means."""
+"""Figures for pages and for papers, by matplotlib. They show all clients, not only means."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib import rc_context
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from sartor.files import write_atomic
 
 INK = "#010203"
-"""The colour of text and axes; on the page it becomes that of the surrounding text."""
+"""The colour of text and axes; the page replaces it by the colour of the text around."""
 
 COLOURS = ("#8a8f98", "#2a78d6", "#e0662b", "#2c9c69", "#a04fc4", "#c9a227", "#1aa3b8", "#c2446e")
 LINES = ("-", "--", "-.", ":")
@@ -42,19 +43,19 @@ Values = npt.NDArray[np.float64]
 
 @contextmanager
 def drawing(width: float = 6.4, height: float = 3.4) -> Iterator[tuple[Figure, Any]]:
-    """A new figure and its axes, in the style of all."""
+    """A new figure and its axes, in the common style."""
     with rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots()
 
 
 def look(number: int) -> tuple[str, str]:
-    """A colour and a kind of line; the first repeats only with another of the second."""
+    """A colour and a line style; a colour repeats only with another line style."""
     return COLOURS[number % len(COLOURS)], LINES[number // len(COLOURS) % len(LINES)]
 
 
 def legend(axes: Any, **where: Any) -> None:
-    """A legend whose names are taken as they are: a dollar in one is a dollar."""
+    """A legend that shows names literally: a dollar sign in one starts no formula."""
     for text in axes.legend(**where).get_texts():
         text.set_parse_math(False)
 
@@ -77,7 +78,7 @@ def clients_figure(values: Mapping[str, Values], metric: str) -> Figure:
 def change_figure(
     changes: Mapping[str, Values], against: str, what: str, size: tuple[float, float] = (6.4, 3.4)
 ) -> Figure:
-    """Who gains and who is hurt: the share of clients whose change is at most so much."""
+    """Who gains and who is hurt: for every change, the share of clients at or below it."""
     with drawing(*size) as (figure, axes):
         axes.axvspan(-1e9, 0, color="#d6452a", alpha=0.10, linewidth=0)
         axes.axvline(0, color=INK, linewidth=0.8)
@@ -104,6 +105,65 @@ def _shares(axes: Any, values: Values, label: str, number: int) -> Values:
     return ordered
 
 
+def curve(
+    axes: Any, x: Sequence[float], rows: Sequence[Mapping[str, Any]], label: str, colour: str,
+    *, style: str = "o-", scale: float = 1.0, less: float = 0.0,
+    keys: Sequence[str] = ("mean", "low", "high"),
+) -> None:  # fmt: skip
+    """Means with a band for their intervals.
+
+    Args:
+        axes: where to draw.
+        x: where the rows are.
+        rows: hold the values under ``keys``; None is left out.
+        label: for the legend.
+        colour: of the line and the band.
+        style: matplotlib's marker and line style.
+        scale: values are multiplied by it.
+        less: is subtracted from the values.
+        keys: the mean, and the ends of its interval.
+    """
+    mean, low, high = (
+        scale * np.array([np.nan if row[key] is None else row[key] - less for row in rows])
+        for key in keys
+    )
+    axes.plot(x, mean, style, color=colour, markersize=3.5, linewidth=1.5, label=label)
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def log_axis(axes: Any, values: Sequence[float], label: str) -> None:
+    """A logarithmic horizontal axis with a tick at every value."""
+    axes.set_xscale("log")
+    axes.set_xticks(list(values), [f"{value:g}" for value in values])
+    axes.minorticks_off()
+    axes.set_xlabel(label)
+
+
+def shares_figure(
+    shares: Mapping[str, Mapping[str, float]], keys: Sequence[str], of: str,
+    size: tuple[float, float],
+) -> Figure:  # fmt: skip
+    """Bars, each divided into the shares of what ``of`` have chosen among λ from 0 to 1."""
+    colours = LinearSegmentedColormap.from_list("λ", [look(2)[0], "#c4c7cc", look(1)[0]])
+    with drawing(*size) as (figure, axes):
+        left = np.zeros(len(shares))
+        for key in keys:
+            width = np.array([chosen.get(key, 0.0) for chosen in shares.values()])
+            axes.barh(list(shares), width, left=left, color=colours(float(key)), label=f"λ = {key}")
+            left += width
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1)
+        axes.set_xlabel(f"share of {of}")
+        axes.tick_params(axis="y", length=0)
+        legend_outside(axes, fontsize=8)
+        return figure
+
+
+def legend_outside(axes: Any, fontsize: float = 9) -> None:
+    """A legend to the right of the axes."""
+    legend(axes, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=fontsize)
+
+
 def training_figure(loss: Sequence[float | None]) -> Figure:
     """The cohort's training loss in every round."""
     with drawing(6.4, 2.6) as (figure, axes):
@@ -116,17 +176,17 @@ def training_figure(loss: Sequence[float | None]) -> Figure:
 
 
 def to_svg(figure: Figure) -> str:
-    """The figure as an SVG element that takes the page's text colour."""
+    """The figure as an SVG element in the page's text colour."""
     buffer = io.StringIO()
     with rc_context(STYLE):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    figure.set_layout_engine("none")  # what was laid out once need not be again
+    figure.set_layout_engine("none")  # it need not be laid out again for other formats
     text = buffer.getvalue()
     return text[text.index("<svg") :].replace(INK, "currentColor")
 
 
 def save_for_papers(figure: Figure, path: Path) -> None:
-    """The figure as PNG and as PDF, on white; ``path`` is the name without an ending."""
+    """Save the figure as PNG and PDF, on white; ``path`` is the name without an ending."""
     with rc_context(STYLE):
         for kind, settings in (
             ("png", {"dpi": 160}),

@@ -1,4 +1,4 @@
-"""What a report is made from: the files of a run directory."""
+"""The files of a finished run or experiment, from which its page is made."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Record:
     """A finished run or experiment.
 
     Attributes:
-        directory: where it is.
-        results: what is in ``results.json``.
+        directory: its directory.
+        results: the content of ``results.json``.
         config: the text of ``config.toml``.
     """
 
@@ -29,25 +29,33 @@ class Record:
 
     @classmethod
     def read(cls, directory: Path) -> Record:
-        """Read a directory, or say what is wrong with it."""
+        """Read a directory, or raise an error that says what is wrong with it."""
         directory = Path(directory).resolve()
         config = directory / "config.toml"
         if not (directory / "results.json").exists() and config.exists():
             raise FileError(
-                f"the run in {directory} is not finished; go on with it by the same command and "
-                "--resume"
+                f"the run in {directory} is not finished; run the same command with --resume"
             )
         results = read_json(directory / "results.json")
         text = config.read_text(encoding="utf-8") if config.exists() else ""
         return cls(directory, results, text)
 
     @property
+    def name(self) -> str:
+        """The name of its directory."""
+        return self.directory.name
+
+    @property
     def kind(self) -> str:
-        """``"run"``, or the name of an experiment."""
+        """``"run"``, ``"advice"``, or the name of an experiment."""
         return str(self.results.get("experiment")) if isinstance(self.results, dict) else ""
 
+    def figure(self, name: str) -> Path:
+        """Where a figure is saved, without an ending."""
+        return self.directory / "figures" / name
+
     def clients(self) -> pa.Table:
-        """What there is about every client."""
+        """The table of all clients."""
         path = self.directory / "per_client.parquet"
         try:
             return pq.read_table(path)

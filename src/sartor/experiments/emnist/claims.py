@@ -1,21 +1,18 @@
-"""What the paper says about its EMNIST experiment, tested on ours."""
+"""The paper's claims about its EMNIST experiment, tested on ours."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from sartor.evaluation import benjamini_hochberg
-from sartor.experiments.emnist.pool import GROUPS, Pool, cell_name
+from sartor.experiments.common.claims import LEVEL
+from sartor.experiments.emnist.pooled import PooledSeeds
+from sartor.experiments.emnist.settings import COLUMNS, GROUPS
+from sartor.experiments.emnist.words import method_name, titled
 
-TITLES = {
-    "fedavg": "FedAvg", "agnostic": "Agnostic", "hypcluster": "HypCluster",
-    "finetune": "Finetune", "dapper": "Dapper", "mapper": "Mapper",
-}  # fmt: skip
-PERSONAL = ("finetune", "dapper", "mapper")
 COMPARED = (
     ("hypcluster", "hypcluster q=1"),
     ("hypcluster q=3", "hypcluster"),
@@ -34,47 +31,50 @@ COMPARED = (
     ("fedavg with adagrad", "fedavg"),
     ("hypcluster with adam", "hypcluster"),
 )
-"""What controls are compared with."""
+"""Controls, and the methods that they are compared with."""
+
 PAIRS = (("dapper", "finetune"), ("mapper", "finetune"), ("dapper", "mapper"))
+
 AT_LEAST = 0.043
-"""By how much the paper has HypCluster better than one model."""
-LEVEL = 0.05
-"""The share of false ones among the differences that are believed."""
+"""By how much HypCluster is better than one model in the paper, at least."""
 
 
-def claims(pool: Pool) -> list[dict[str, Any]]:
-    """Each claim for seen and unseen writers: the difference, a paired test, and whether it holds.
+def claims(pooled: PooledSeeds) -> list[dict[str, Any]]:
+    """Test each claim for seen and unseen writers.
 
-    A difference is believed if it is beyond chance over writers, among all claims of its kind (at
-    most 5% false ones among those believed, by Benjamini and Hochberg), and has the same sign in
-    every seed. Where the two have different central models, trained anew in every seed, it must be
-    beyond chance over seeds as well: central models of two seeds differ, too, and with one seed
-    nothing can be said of that (``holds`` is ``None``). A claim of no difference holds if none is
-    believed, which does not prove that there is none.
+    A difference counts if it is beyond chance over writers, among all claims of its kind (at most
+    5% of those that count are expected to be false, by Benjamini and Hochberg), and has the same
+    sign in every seed. Two methods with different central models, which are trained again in every
+    seed, must also differ beyond chance over seeds; with one seed that cannot be decided, and
+    ``holds`` is ``None``. A claim of no difference holds if none counts, which does not prove that
+    there is none.
     """
-    rows = pool.settings.rows
+    rows = pooled.settings.rows
     found: list[dict[str, Any]] = []
     for group in GROUPS:
         others = [row for row in ("fedavg", "agnostic") if row in rows and "hypcluster" in rows]
-        found += [_better(pool, "hypcluster", other, group) for other in others]
-        found += [_better(pool, "hypcluster", other, group, AT_LEAST) for other in others]
-        pairs = itertools.product(rows, PERSONAL)
-        found += [_better(pool, cell_name(row, personal), row, group) for row, personal in pairs]
+        found += [_better(pooled, "hypcluster", other, group) for other in others]
+        found += [_better(pooled, "hypcluster", other, group, AT_LEAST) for other in others]
+        found += [
+            _better(pooled, method_name(row, personal), row, group)
+            for row in rows
+            for personal in COLUMNS[1:]
+        ]
         for row in rows:
-            found += [_alike(pool, row, a, b, group) for a, b in PAIRS]
-            found += [_averse(pool, row, personal, group) for personal in ("dapper", "mapper")]
+            found += [_alike(pooled, row, a, b, group) for a, b in PAIRS]
+            found += [_averse(pooled, row, personal, group) for personal in ("dapper", "mapper")]
     for kind in ("better", "alike", "averse"):
         mine = [claim for claim in found if claim["kind"] == kind]
-        believe(mine)
+        decide_differences(mine)
         for claim in mine:
-            _decide(claim)
+            _decide_claim(claim)
     return found
 
 
-def believe(differences: list[dict[str, Any]]) -> None:
-    """Set which of some differences are believed; ``None`` where one seed cannot say."""
-    believed = benjamini_hochberg([each["p_value"] for each in differences], LEVEL)
-    for each, beyond in zip(differences, believed, strict=True):
+def decide_differences(differences: list[dict[str, Any]]) -> None:
+    """Set which differences are beyond chance; ``None`` where one seed cannot decide it."""
+    over_writers = benjamini_hochberg([each["p_value"] for each in differences], LEVEL)
+    for each, beyond in zip(differences, over_writers, strict=True):
         signs = np.sign(np.array(each["by_seed"]) - each.get("margin", 0.0))
         differs: bool | None = bool(beyond and (signs == signs[0]).all())
         if _central(each["a"]) != _central(each["b"]):
@@ -83,7 +83,7 @@ def believe(differences: list[dict[str, Any]]) -> None:
         each["beyond_chance"] = differs
 
 
-def _decide(claim: dict[str, Any]) -> None:
+def _decide_claim(claim: dict[str, Any]) -> None:
     """Whether a claim holds, given whether there is a difference."""
     wanted, differs = claim.pop("wanted"), claim["beyond_chance"]
     sign = np.sign(claim["by_seed"][0] - claim["margin"])
@@ -95,57 +95,53 @@ def _decide(claim: dict[str, Any]) -> None:
 
 
 def _central(name: str) -> tuple[str, bool]:
-    """The central model behind a method; Mapper's joint rounds train it further."""
+    """The central model of a method; Mapper's joint rounds train it further."""
     row, _, personal = name.partition(" + ")
     return row, personal.startswith("mapper") and "without joint rounds" not in personal
 
 
-def comparisons(pool: Pool, names: Collection[str]) -> list[dict[str, Any]]:
-    """Differences that say where others come from, as far as their cells are there."""
+def comparisons(pooled: PooledSeeds, names: Collection[str]) -> list[dict[str, Any]]:
+    """The differences between controls and other methods, as far as there are results."""
     found = [
-        {"a": a, "b": b, "group": group, **pool.difference(a, b, group)}
+        {"a": a, "b": b, "group": group, **pooled.difference(a, b, group)}
         for a, b in COMPARED
         if {a, b} <= set(names)
         for group in GROUPS
     ]
-    believe(found)
+    decide_differences(found)
     return found
 
 
-def _title(name: str) -> str:
-    row, _, personal = name.partition(" + ")
-    return TITLES[row] + (f" + {TITLES[personal]}" if personal else "")
-
-
-def _better(pool: Pool, a: str, b: str, group: str, by: float = 0.0) -> dict[str, Any]:
-    """Higher accuracy, by some points at least."""
-    claim = f"{_title(a)} is better than {_title(b)}"
+def _better(pooled: PooledSeeds, a: str, b: str, group: str, by: float = 0.0) -> dict[str, Any]:
+    """Higher accuracy, by a margin."""
+    claim = f"{titled(a)} is better than {titled(b)}"
     claim += f" by at least {100 * by:g} points" if by else ""
-    values = pool.values(a, group) - pool.values(b, group)
-    return _claim(claim, "better", a, b, group, 1, pool.tested(values, by), by)
+    found = pooled.tested(pooled.values(a, group) - pooled.values(b, group), by)
+    return _claim(claim, "better", (a, b), group, found, wanted=1, margin=by)
 
 
-def _alike(pool: Pool, row: str, a: str, b: str, group: str) -> dict[str, Any]:
+def _alike(pooled: PooledSeeds, row: str, a: str, b: str, group: str) -> dict[str, Any]:
     """No difference in accuracy."""
-    names = cell_name(row, a), cell_name(row, b)
-    claim = f"{_title(names[0])} and {_title(names[1])} do not differ"
-    return _claim(claim, "alike", *names, group, 0, pool.difference(*names, group))
+    names = method_name(row, a), method_name(row, b)
+    claim = f"{titled(names[0])} and {titled(names[1])} do not differ"
+    return _claim(claim, "alike", names, group, pooled.difference(*names, group), wanted=0)
 
 
-def _averse(pool: Pool, row: str, personal: str, group: str) -> dict[str, Any]:
+def _averse(pooled: PooledSeeds, row: str, personal: str, group: str) -> dict[str, Any]:
     """More risk averse: fewer writers are worse off than with the central model."""
-    names = cell_name(row, personal), cell_name(row, "finetune")
-    hurt = [pool.values(name, group) - pool.values(row, group) for name in names]
-    shares = [np.where(np.isnan(gain), np.nan, gain < 0) for gain in hurt]
-    claim = f"{_title(names[0])} hurts fewer writers than {_title(names[1])}"
-    return _claim(claim, "averse", *names, group, -1, pool.tested(shares[0] - shares[1]))
+    names = method_name(row, personal), method_name(row, "finetune")
+    gains = [pooled.values(name, group) - pooled.values(row, group) for name in names]
+    hurt = [np.where(np.isnan(gain), np.nan, gain < 0) for gain in gains]
+    claim = f"{titled(names[0])} hurts fewer writers than {titled(names[1])}"
+    return _claim(claim, "averse", names, group, pooled.tested(hurt[0] - hurt[1]), wanted=-1)
 
 
 def _claim(
-    claim: str, kind: str, a: str, b: str, group: str, wanted: int, found: dict[str, Any],
-    margin: float = 0.0,
+    claim: str, kind: str, names: tuple[str, str], group: str, found: dict[str, Any],
+    wanted: int, margin: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
+    """A claim that the difference has the wanted sign; none, if it is 0."""
     return {
-        "claim": claim, "kind": kind, "a": a, "b": b, "group": group, "wanted": wanted,
-        "margin": margin, **found,
+        "claim": claim, "kind": kind, "a": names[0], "b": names[1], "group": group,
+        "wanted": wanted, "margin": margin, **found,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is compared: the paper's algorithms with the hyper-parameters that it lists as the best."""
+"""The methods of the experiment: the paper's algorithms with its best hyper-parameters."""
 
 from __future__ import annotations
 
@@ -8,52 +8,60 @@ from typing import Any, NamedTuple
 
 from sartor.central import Agnostic, Central, FedAvg, HypCluster
 from sartor.engine import Optimizer
-from sartor.experiments.emnist.settings import Order, Settings
+from sartor.experiments.emnist.settings import EmnistSettings, Order
 from sartor.personal import Dapper, Finetune, Local, Mapper, Personal
 
 ORDERS: tuple[Order, ...] = ("id", "high school last")
 """Orders of writers that are not shuffled."""
 
+FINETUNED = {"finetune": Finetune(epochs=5, learning_rate=0.01)}
 
-class Line(NamedTuple):
-    """A central model and what is made of it; every one of these is a cell.
+
+class Family(NamedTuple):
+    """A central model and the personal models that start from it; each of them is a method.
 
     Attributes:
-        name: the cell of the central model itself.
-        central: how it is trained; ``None`` where there is none.
-        personal: the personal algorithms on top of it, by name.
-        order: of the writers, before the last ones are made the unseen ones.
-        everything: train the central model on what is held out for choices, too.
-        grid: settings that ``central``, or else the personal algorithm, is chosen from by
-            validation.
+        name: the central model's method.
+        central: how it is trained; ``None`` if there is none.
+        personal: the personal algorithms that start from it, by name.
+        order: how writers are ordered, before the last ones become the unseen writers.
+        all_images: whether the central model also trains on images held out for choices.
+        grid: candidates for settings of ``central``, or else of the personal algorithm; validation
+            chooses one.
     """
 
     name: str
     central: Central | None
     personal: Mapping[str, Personal]
     order: Order = "shuffled"
-    everything: bool = False
+    all_images: bool = False
     grid: tuple[dict[str, Any], ...] = ()
 
-    def cells(self) -> list[str]:
-        """The names of its cells, the central model's first."""
-        own = [] if self.central is None else [self.name]
-        return own + [self.cell(personal) for personal in self.personal]
+    def methods(self) -> dict[str, Personal | None]:
+        """Its methods by name, with their personal algorithms; the central model comes first."""
+        if self.central is None:
+            return dict.fromkeys([self.name], next(iter(self.personal.values())))
+        personal = {f"{self.name} + {name}": a for name, a in self.personal.items()}
+        return {self.name: None, **personal}
 
-    def cell(self, personal: str) -> str:
-        """The name of a personal algorithm's cell."""
-        return f"{self.name} + {personal}" if self.central else self.name
+    def with_settings(self, change: dict[str, Any]) -> Family:
+        """The family with other settings of its central algorithm, or of its personal one."""
+        if self.central is not None:
+            return self._replace(central=dataclasses.replace(self.central, **change))
+        return self._replace(
+            personal={name: dataclasses.replace(a, **change) for name, a in self.personal.items()}
+        )
 
 
-def lines(settings: Settings) -> list[Line]:
-    """Everything that is run for one seed; what takes longest first."""
+def families(settings: EmnistSettings) -> list[Family]:
+    """All families of one seed; the slowest first."""
     found = [_row(settings, name) for name in reversed(settings.rows)]
     for part in settings.parts:
         found += _BEYOND[part](settings) if part in _BEYOND else []
     return found
 
 
-def central_of(settings: Settings, row: str) -> FedAvg:
+def central_of(settings: EmnistSettings, row: str) -> FedAvg:
     """The central algorithm of a row."""
     common: dict[str, Any] = {"rounds": settings.rounds, "cohort": settings.cohort}
     if row == "agnostic":
@@ -63,15 +71,15 @@ def central_of(settings: Settings, row: str) -> FedAvg:
     return FedAvg(learning_rate=0.05, **common)
 
 
-def _row(settings: Settings, row: str) -> Line:
+def _row(settings: EmnistSettings, row: str) -> Family:
     central, joint = central_of(settings, row), settings.joint
     personal: dict[str, Personal] = {
-        "finetune": Finetune(epochs=5, learning_rate=0.01),
+        **FINETUNED,
         "dapper": _dapper(settings.cover),
         "mapper": _mapper(settings, central, joint),
     }
     if row == "fedavg" and "controls" in settings.parts:
-        # The paper's step sizes differ between algorithms; these have each other's.
+        # The paper's step sizes differ between algorithms; these controls exchange them.
         personal["finetune with Dapper's steps"] = Finetune(epochs=5, learning_rate=0.04)
         personal["dapper with Finetune's steps"] = _dapper(settings.cover, 0.01)
         personal["mapper without joint rounds"] = _mapper(settings, central, 0)
@@ -80,25 +88,28 @@ def _row(settings: Settings, row: str) -> Line:
         )
     if row == "fedavg" and "lambda" in settings.parts:
         personal |= {f"dapper with λ = {point:g}": _dapper((point,)) for point in settings.cover}
-    return Line(row, central, personal)
+    return Family(row, central, personal)
 
 
 def _dapper(cover: tuple[float, ...], learning_rate: float = 0.04) -> Dapper:
     return Dapper(epochs=1, learning_rate=learning_rate, r=5, cover=cover)
 
 
-def _mapper(settings: Settings, central: FedAvg, joint: int) -> Mapper:
-    """Joint rounds go on with the central model's own hyper-parameters."""
+def _mapper(settings: EmnistSettings, central: FedAvg, joint: int) -> Mapper:
+    """Joint rounds use the central model's own hyper-parameters."""
     return Mapper(
         epochs=1, learning_rate=0.03, cover=settings.cover, rounds=joint, cohort=settings.cohort,
         central_learning_rate=central.learning_rate,
     )  # fmt: skip
 
 
-def _clustered(settings: Settings, q: int = 2, start: Any = "warm", **changes: Any) -> HypCluster:
-    """Half of the rounds make q models of their own, so that both are good when clients choose.
+def _clustered(
+    settings: EmnistSettings, q: int = 2, start: Any = "warm", **changes: Any
+) -> HypCluster:
+    """Half of the rounds train q models apart, so that all are good when clients choose.
 
-    After a short warm start one of them is better for nearly everybody, by chance, and takes all.
+    After a short warm start one of them is better for nearly everybody, by chance, and gets all
+    clients.
     """
     warm = max(1, settings.rounds // 2 // q)
     return HypCluster(
@@ -107,57 +118,53 @@ def _clustered(settings: Settings, q: int = 2, start: Any = "warm", **changes: A
     )  # fmt: skip
 
 
-def _local(settings: Settings) -> list[Line]:
-    """The paper has no such row, so its settings are chosen by validation."""
+def _local(settings: EmnistSettings) -> list[Family]:
+    """The paper has no such row, so validation chooses the settings."""
     epochs = (20, 50) if settings.quick else (100, 200, 400, 800)
     grid = [{"learning_rate": rate, "epochs": n} for n in epochs for rate in (0.05, 0.1, 0.2)]
-    return [Line("local", None, {"local": Local()}, grid=tuple(grid))]
+    return [Family("local", None, {"local": Local()}, grid=tuple(grid))]
 
 
-def _controls(settings: Settings) -> list[Line]:
-    """What else could make a difference: more rounds, as Mapper has, and the held-out images."""
+def _controls(settings: EmnistSettings) -> list[Family]:
+    """Other possible causes of differences: more rounds, as Mapper has, and the held-out images."""
     central = central_of(settings, "fedavg")
     longer = FedAvg(
         learning_rate=0.05, rounds=settings.rounds + settings.joint, cohort=settings.cohort
     )
-    tuned = {"finetune": Finetune(epochs=5, learning_rate=0.01)}
     return [
-        Line("fedavg with more rounds", longer, tuned),
-        Line("fedavg on all images", central, tuned, everything=True),
+        Family("fedavg with more rounds", longer, FINETUNED),
+        Family("fedavg on all images", central, FINETUNED, all_images=True),
     ]
 
 
-def _starts(settings: Settings) -> list[Line]:
+def _starts(settings: EmnistSettings) -> list[Family]:
     """HypCluster from other starts."""
     short = max(1, settings.rounds // 100)
     starts = [
-        Line(f"hypcluster from {start}", _clustered(settings, start=start), {})
+        Family(f"hypcluster from {start}", _clustered(settings, start=start), {})
         for start in ("random", "clients", "kmeans++")
     ]
     return [
         *starts,
-        Line("hypcluster from warm, short", _clustered(settings, warm_rounds=short), {}),
+        Family("hypcluster from warm, short", _clustered(settings, warm_rounds=short), {}),
     ]
 
 
-def _clusters(settings: Settings) -> list[Line]:
+def _clusters(settings: EmnistSettings) -> list[Family]:
     """HypCluster with other numbers of clusters."""
-    return [Line(f"hypcluster q={q}", _clustered(settings, q), {}) for q in (1, 3, 4)]
+    return [Family(f"hypcluster q={q}", _clustered(settings, q), {}) for q in (1, 3, 4)]
 
 
-def _orders(settings: Settings) -> list[Line]:
-    """The same on writers that are not shuffled."""
-    tuned = {"finetune": Finetune(epochs=5, learning_rate=0.01)}
+def _orders(settings: EmnistSettings) -> list[Family]:
+    """FedAvg on writers that are not shuffled."""
     central = central_of(settings, "fedavg")
-    return [Line(f"fedavg by {order}", central, tuned, order=order) for order in ORDERS]
+    return [Family(f"fedavg by {order}", central, FINETUNED, order=order) for order in ORDERS]
 
 
-def _optimizers(settings: Settings) -> list[Line]:
-    """Adaptive servers, which the paper leaves open; their step size is chosen by validation."""
-    tuned = {"finetune": Finetune(epochs=5, learning_rate=0.01)}
-
-    # τ = 1e-3, as Reddi et al. (2021) have it: less than that is not scaled up. optax's Adagrad
-    # has τ² below the root, and by itself begins with a sum that hides all updates of a server.
+def _optimizers(settings: EmnistSettings) -> list[Family]:
+    """Adaptive servers, which the paper leaves open; validation chooses their step size."""
+    # τ = 1e-3, as in Reddi et al. (2021): smaller updates are not scaled up. optax's Adagrad has τ²
+    # below the root, and its default initial sum would hide all updates of a server.
     adaptive = {
         "adam": (("eps", 1e-3),),
         "adagrad": (("eps", 1e-6), ("initial_accumulator_value", 0.0)),
@@ -173,7 +180,7 @@ def _optimizers(settings: Settings) -> list[Line]:
         ("hypcluster", "adam", (0.003, 0.01, 0.03, 0.1)),
     )
     return [
-        Line(f"{row} with {name}", central_of(settings, row), tuned, grid=grid(name, rates))
+        Family(f"{row} with {name}", central_of(settings, row), FINETUNED, grid=grid(name, rates))
         for row, name, rates in tried
     ]
 

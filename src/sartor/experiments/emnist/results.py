@@ -1,9 +1,9 @@
-"""From cells to numbers: Tables 2 and 3, who gains and who is hurt, and what goes beyond."""
+"""The numbers of Tables 2 and 3, who gains and who is hurt, and what goes beyond the paper."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,269 +11,243 @@ import pyarrow as pa
 
 from sartor.central.settings import describe
 from sartor.data import ClientData
-from sartor.evaluation import Scores
-from sartor.evaluation.statistics import (
-    gains,
-    jsonable,
-    worst_decile,
-)
-from sartor.experiments.emnist.cells import Cell
+from sartor.evaluation.statistics import gains, jsonable, worst_decile
+from sartor.experiments.common.directory import plain_settings
 from sartor.experiments.emnist.claims import claims, comparisons
-from sartor.experiments.emnist.methods import ORDERS, Line, lines
-from sartor.experiments.emnist.pool import (
-    GROUPS,
-    Cells,
-    Floats,
-    Pool,
-    by_writer,
-    cell_name,
-    member,
-)
-from sartor.experiments.emnist.settings import COLUMNS, PAPER, VALIDATION, Settings
-from sartor.report.emnist import verdict
-from sartor.report.emnist_method import left_out
-from sartor.report.emnist_words import as_claimed, points
+from sartor.experiments.emnist.methods import ORDERS, Family, families
+from sartor.experiments.emnist.pooled import Floats, PooledSeeds, by_writer, member
+from sartor.experiments.emnist.seed_result import SeedResult
+from sartor.experiments.emnist.settings import COLUMNS, GROUPS, PAPER, VALIDATION, EmnistSettings
+from sartor.experiments.emnist.words import TABLES, as_claimed, method_name, quick_version, verdict
+from sartor.experiments.emnist.work import Results
+from sartor.report.numbers import points
 
 
-def summarise(settings: Settings, data: ClientData, cells: Cells) -> dict[str, Any]:
-    """What ``results.json`` says, but for when and where it was made."""
-    pool = Pool(settings, data, cells)
-    names = [name for line in lines(settings) for name in line.cells()]
-    tables = {
-        table: {
-            row: {
-                column: pool.estimate(pool.values(cell_name(row, column), group))
-                for column in COLUMNS
-            }
-            for row in settings.rows
-        }
-        for table, group in zip(("table2", "table3"), GROUPS, strict=True)
-    }
+def summarise(settings: EmnistSettings, data: ClientData, results: Results) -> dict[str, Any]:
+    """The content of ``results.json``, without when and where it was made."""
+    pooled, rows = PooledSeeds(settings, data, results), settings.rows
+    names = [name for family in families(settings) for name in family.methods()]
+
+    def cell(row: str, column: str, group: str) -> dict[str, Any]:
+        return pooled.estimate(pooled.values(method_name(row, column), group))
+
     found = {
-        "experiment": "emnist",
         "seed": settings.seed,
-        "settings": {**settings.to_table(), "validation": VALIDATION},
-        "data": _about(settings, data, cells),
-        **tables,
+        "settings": {**plain_settings(settings), "validation": VALIDATION},
+        "data": _about(settings, data, results),
+        **{
+            table: {row: {c: cell(row, c, group) for c in COLUMNS} for row in rows}
+            for table, group in TABLES.items()
+        },
         "paper": {
-            table: {
-                row: dict(zip(COLUMNS, PAPER[table][row], strict=True)) for row in settings.rows
-            }
+            table: {row: dict(zip(COLUMNS, PAPER[table][row], strict=True)) for row in rows}
             for table in PAPER
         },
-        "claims": claims(pool),
-        "comparisons": comparisons(pool, names),
+        "claims": claims(pooled),
+        "comparisons": comparisons(pooled, names),
         "algorithms": {
-            line.name: _settings(line, cells[0, line.cells()[0]].facts.get("chosen", {}))
-            for line in lines(settings)
+            family.name: algorithms(family, results[0, next(iter(family.methods()))])
+            for family in families(settings)
         },
-        "methods": {name: _method(pool, name) for name in names},
+        "methods": {name: _method(pooled, name) for name in names},
     }
-    if "lambda" in settings.parts and "fedavg" in settings.rows:
-        found["lambda"] = _by_lambda(pool)
+    if "lambda" in settings.parts and "fedavg" in rows:
+        found["lambda"] = _by_lambda(pooled)
     if "order" in settings.parts:
-        orders = {"shuffled": "fedavg", **{o: f"fedavg by {o}" for o in ORDERS}}
-        found["order"] = {o: _gap(pool, name) for o, name in orders.items() if name in names}
+        orders = {"shuffled": "fedavg", **{order: f"fedavg by {order}" for order in ORDERS}}
+        found["order"] = {o: _gap(pooled, name) for o, name in orders.items() if name in names}
     return dict(jsonable(found))
 
 
-def _settings(line: Line, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyper-parameters behind a line's cells, with what validation has chosen."""
-    personal = {name: describe(algorithm) for name, algorithm in line.personal.items()}
-    if line.central is None:
-        return {
-            "central": None,
-            "personal": {name: {**a, **chosen} for name, a in personal.items()},
-        }
-    return {"central": {**describe(line.central), **chosen}, "personal": personal}
+def algorithms(family: Family, first: SeedResult) -> dict[str, Any]:
+    """The hyper-parameters of a family, with what validation has chosen."""
+    chosen = first.facts.get("chosen", {})
+    personal = {name: describe(algorithm) for name, algorithm in family.personal.items()}
+    if family.central is None:
+        tuned = {name: {**a, **chosen} for name, a in personal.items()}
+        return {"central": None, "personal": tuned}
+    return {"central": {**describe(family.central), **chosen}, "personal": personal}
 
 
-def _by_lambda(pool: Pool) -> dict[str, Any]:
-    """Dapper with one λ for all; and with the best on each writer's own test images."""
-    cover = pool.settings.cover
+def _by_lambda(pooled: PooledSeeds) -> dict[str, Any]:
+    """Dapper with one λ for all; and with the best λ on each writer's own test images."""
+    cover = pooled.settings.cover
     found: dict[str, Any] = {"cover": list(cover)}
     for group in GROUPS:
-        every = [pool.values(f"fedavg + dapper with λ = {point:g}", group) for point in cover]
-        found[group] = [pool.estimate(values) for values in every]
-        found[f"{group}_oracle"] = pool.estimate(np.max(every, axis=0))
+        every = [pooled.values(f"fedavg + dapper with λ = {point:g}", group) for point in cover]
+        found[group] = [pooled.estimate(values) for values in every]
+        found[f"{group}_oracle"] = pooled.estimate(np.max(every, axis=0))
     return found
 
 
-def _gap(pool: Pool, name: str) -> dict[str, Any]:
-    """How much better off unseen writers are than seen ones; they are not the same writers."""
-    seen, unseen = (pool.values(name, group) for group in GROUPS)
+def _gap(pooled: PooledSeeds, name: str) -> dict[str, Any]:
+    """The accuracy of unseen writers minus that of seen writers."""
+    seen, unseen = (pooled.values(name, group) for group in GROUPS)
     gap = np.nanmean(unseen, axis=1) - np.nanmean(seen, axis=1)
     means = [by_writer(values)[0] for values in (seen, unseen)]
     error = float(np.sqrt(sum(m.var(ddof=1) / len(m) for m in means)))
     mean = float(gap.mean())
     return {
-        "seen": pool.estimate(seen), "unseen": pool.estimate(unseen), "gap": mean,
+        "seen": pooled.estimate(seen), "unseen": pooled.estimate(unseen), "gap": mean,
         "low": mean - 1.96 * error, "high": mean + 1.96 * error, "by_seed": gap.tolist(),
     }  # fmt: skip
 
 
-def _about(settings: Settings, data: ClientData, cells: Cells) -> dict[str, Any]:
-    scores = cells[0, settings.rows[0]].scores
-    domains = data.metadata.get("domain")
+def _about(settings: EmnistSettings, data: ClientData, results: Results) -> dict[str, Any]:
+    seen = results[0, settings.rows[0]].scores.seen
+    domains = data.metadata.get("domain", np.array([]))
     return {
         "generated": settings.generated or all(c.startswith("generated-") for c in data.ids),
         "fingerprint": data.fingerprint,
         "writers": len(data),
         "images": len(data.rows),
-        "seen": int(scores.seen.sum()),
-        "unseen": int((~scores.seen).sum()),
-        "domains": {}
-        if domains is None
-        else {str(d): int((domains == d).sum()) for d in np.unique(domains)},
+        "seen": int(seen.sum()),
+        "unseen": int((~seen).sum()),
+        "domains": {str(d): int((domains == d).sum()) for d in np.unique(domains)},
     }
 
 
-def _method(pool: Pool, name: str) -> dict[str, Any]:
+def _method(pooled: PooledSeeds, name: str) -> dict[str, Any]:
     """Everything about one method."""
-    cells = [pool.cells[seed, name] for seed in range(pool.settings.seeds)]
-    first = cells[0].scores
-    domains = sorted(set(first.domain or ()))
-    groups = (*GROUPS, "all", *domains)
+    results = [pooled.results[seed, name] for seed in range(pooled.settings.seeds)]
+    scores, facts = results[0].scores, results[0].facts
+    groups = (*GROUPS, "all")
+
+    def by_group(groups: Iterable[str], what: str = "accuracy") -> Iterator[tuple[str, Floats]]:
+        """The values of groups that have writers in every seed."""
+        for group in groups:
+            if _complete(values := pooled.values(name, group, what)):
+                yield group, values
+
     found: dict[str, Any] = {
-        "accuracy": {g: pool.estimate(v) for g in groups if _some(v := pool.values(name, g))},
-        "loss": {g: pool.estimate(v) for g in GROUPS if _some(v := pool.values(name, g, "loss"))},
-        "worst_decile": {
-            g: float(np.mean([worst_decile(row[~np.isnan(row)], True) for row in v]))
-            for g in (*GROUPS, "all")
-            if _some(v := pool.values(name, g))
+        "accuracy": {
+            group: pooled.estimate(values)
+            for group, values in by_group((*groups, *sorted(set(scores.domain or ()))))
         },
-        "cost": _mean_cost(cells),
-        "seconds": [cell.facts["seconds"] for cell in cells],
+        "loss": {g: pooled.estimate(values) for g, values in by_group(GROUPS, "loss")},
+        "worst_decile": {
+            g: float(np.mean([worst_decile(row[~np.isnan(row)], True) for row in values]))
+            for g, values in by_group(groups)
+        },
+        "cost": _mean_cost(results),
+        "seconds": [result.facts["seconds"] for result in results],
     }
-    if "validation_loss" in cells[0].facts:
-        found["validation_loss"] = [cell.facts["validation_loss"] for cell in cells]
+    if "validation_loss" in facts:
+        found["validation_loss"] = [result.facts["validation_loss"] for result in results]
     for fact in ("loss", "margin", "domain_weights", "chosen", "tried"):
-        if fact in cells[0].facts:
-            found["training_loss" if fact == "loss" else fact] = cells[0].facts[fact]
-    if "cluster" in first.extra and " + " not in name:
-        found["clusters"] = _clusters(cells)
+        if fact in facts:
+            found["training_loss" if fact == "loss" else fact] = facts[fact]
+    if "cluster" in scores.extra and " + " not in name:
+        found["clusters"] = {"by_seed": [_clusters(result) for result in results]}
         found["oracle"] = {
-            g: pool.estimate(pool.values(name, g, "oracle_accuracy")) for g in GROUPS
+            g: pooled.estimate(pooled.values(name, g, "oracle_accuracy")) for g in GROUPS
         }
-    if "lambda" in first.extra:
-        found["lambda"] = {g: _shares(cells, g) for g in GROUPS}
+    if "lambda" in scores.extra:
+        found["lambda"] = {g: _lambda_shares(results, g) for g in GROUPS}
     central = name.partition(" + ")[0]
     if central != name:
-        found |= _against(pool, name, central)
+        found |= _against(pooled, name, central)
     return found
 
 
-def _against(pool: Pool, name: str, central: str) -> dict[str, Any]:
-    """How writers fare against the central model, and what theirs has forgotten."""
+def _against(pooled: PooledSeeds, name: str, central: str) -> dict[str, Any]:
+    """The writers' gains over the central model, and what their models have forgotten."""
     found: dict[str, Any] = {"gain": {}, "hurt": {}}
     for group in GROUPS:
-        gain = pool.values(name, group) - pool.values(central, group)
-        if not _some(gain):
+        gain = pooled.values(name, group) - pooled.values(central, group)
+        if not _complete(gain):
             continue
-        found["gain"][group] = pool.tested(gain)
-        hurt, beyond, gained = [], [], []
-        for seed in range(pool.settings.seeds):
-            mine, base = (pool.cells[seed, n].scores for n in (name, central))
-            verdict = gains(_paired(mine, base))
-            here = member(mine, group)
-            hurt.append(float((verdict.sign[here] < 0).mean()))
-            gained.append(float((verdict.sign[here] > 0).mean()))
-            beyond.append(float(((verdict.sign < 0) & verdict.beyond_chance)[here].mean()))
+        found["gain"][group] = pooled.tested(gain)
+        shares = []  # of each seed: gained, hurt, hurt beyond chance
+        for seed in range(pooled.settings.seeds):
+            scores, baseline = (pooled.results[seed, n].scores for n in (name, central))
+            verdicts = gains(dataclasses.replace(scores, baseline=baseline))
+            here, sign = member(scores, group), verdicts.sign
+            sure = (sign < 0) & verdicts.beyond_chance
+            shares.append([float(v[here].mean()) for v in (sign > 0, sign < 0, sure)])
+        gained, hurt, beyond = zip(*shares, strict=True)
         found["hurt"][group] = {
             "gained": float(np.mean(gained)), "hurt": float(np.mean(hurt)),
-            "hurt_beyond_chance": float(np.mean(beyond)), "by_seed": hurt,
+            "hurt_beyond_chance": float(np.mean(beyond)), "by_seed": list(hurt),
         }  # fmt: skip
-    first = pool.cells[0, name].scores.extra
-    if "mixture_loss" in first and "central_mixture_loss" in first:
-        forgotten = pool.values(name, "all", "mixture_loss") - pool.values(
-            name, "all", "central_mixture_loss"
+    if {"mixture_loss", "central_mixture_loss"} <= pooled.results[0, name].scores.extra.keys():
+        own, central_loss = (
+            pooled.values(name, "all", what) for what in ("mixture_loss", "central_mixture_loss")
         )
-        found["forgetting"] = pool.estimate(forgotten)
+        found["forgetting"] = pooled.estimate(own - central_loss)
     return found
 
 
-def _paired(scores: Scores, baseline: Scores) -> Scores:
-    return dataclasses.replace(scores, baseline=baseline)
-
-
-def _some(values: Floats) -> bool:
+def _complete(values: Floats) -> bool:
+    """Whether every seed has a value."""
     return bool((~np.isnan(values)).any(axis=1).all())
 
 
-def _clusters(cells: list[Cell]) -> dict[str, Any]:
-    """How many of each domain's writers are in which cluster; the largest cluster first."""
-    found: list[dict[str, list[int]]] = []
-    for cell in cells:
-        scores = cell.scores
-        cluster = scores.extra["cluster"].astype(int)
-        counts = np.bincount(cluster, minlength=cell.facts["q"])
-        order = np.argsort(-counts, kind="stable")
-        domains = np.array(scores.domain) if scores.domain else np.full(len(scores), "all")
-        found.append(
-            {
-                str(d): np.bincount(cluster[domains == d], minlength=len(counts))[order].tolist()
-                for d in np.unique(domains)
-            }
-        )
-    return {"by_seed": found}
+def _clusters(result: SeedResult) -> dict[str, list[int]]:
+    """How many writers of each domain are in which cluster; the largest cluster first."""
+    scores = result.scores
+    cluster = scores.extra["cluster"].astype(int)
+    counts = np.bincount(cluster, minlength=result.facts["q"])
+    order = np.argsort(-counts, kind="stable")
+    domains = np.array(scores.domain) if scores.domain else np.full(len(scores), "all")
+    return {
+        str(d): np.bincount(cluster[domains == d], minlength=len(counts))[order].tolist()
+        for d in np.unique(domains)
+    }
 
 
-def _shares(cells: list[Cell], group: str) -> dict[str, float]:
-    """The share of writers that have chosen each λ."""
-    chosen = np.concatenate(
-        [cell.scores.extra["lambda"][member(cell.scores, group)] for cell in cells]
-    )
+def _lambda_shares(results: list[SeedResult], group: str) -> dict[str, float]:
+    """The share of writers that chose each λ."""
+    chosen = np.concatenate([r.scores.extra["lambda"][member(r.scores, group)] for r in results])
     values, counts = np.unique(chosen, return_counts=True)
     return {f"{v:g}": float(n / len(chosen)) for v, n in zip(values, counts, strict=True)}
 
 
-def _mean_cost(cells: list[Cell]) -> dict[str, float]:
-    costs = [cell.facts["cost"] or {} for cell in cells]
+def _mean_cost(results: list[SeedResult]) -> dict[str, float]:
+    costs = [result.facts["cost"] or {} for result in results]
     return {key: float(np.mean([cost[key] for cost in costs])) for key in costs[0]}
 
 
-def most_memory(cells: Iterable[Cell]) -> dict[str, int | None]:
-    """The most that was in use while any of them was made, whatever process it was."""
-    found = [cell.facts["memory"] for cell in cells]
+def most_memory(results: Iterable[SeedResult]) -> dict[str, int | None]:
+    """The largest use of memory for any result, in any process."""
+    found = [result.facts["memory"] for result in results]
     return {
         key: max((facts[key] for facts in found if facts[key] is not None), default=None)
         for key in ("host_bytes", "device_bytes")
     }
 
 
-def client_table(cells: Mapping[tuple[int, str], Cell]) -> pa.Table:
-    """One row for each cell and writer."""
+def client_table(results: Results) -> pa.Table:
+    """One row for each method, seed and writer."""
     tables = []
-    for (seed, name), cell in cells.items():
-        table = cell.scores.table()
+    for (seed, name), result in results.items():
+        table = result.scores.table()
         count = table.num_rows
         table = table.add_column(0, "seed", pa.array(np.full(count, seed)))
         tables.append(table.add_column(0, "method", pa.array([name] * count, pa.string())))
     return pa.concat_tables(tables, promote_options="default")
 
 
-def as_text(results: Mapping[str, Any]) -> list[str]:
-    """The tables beside the paper's, and the claims, as lines for a terminal."""
-    about, lines_ = results["data"], []
+def as_text(results: Mapping[str, Any]) -> Iterator[str]:
+    """The tables with the paper's numbers, and the claims, as lines for a terminal."""
+    about = results["data"]
     kind = "generated" if about["generated"] else "real"
-    for table, group in zip(("table2", "table3"), GROUPS, strict=True):
-        lines_.append(
-            f"{table[:5].title()} {table[-1]}: test accuracy of {about[group]} {group} writers "
-            f"({kind}); in brackets the paper's"
+    for table, group in TABLES.items():
+        yield (
+            f"Table {table[-1]}: test accuracy of {about[group]} {group} writers ({kind}); the "
+            "paper's in brackets"
         )
-        lines_.append(f"{'':<12}" + "".join(f"{column:>16}" for column in COLUMNS))
+        yield f"{'':<12}" + "".join(f"{column:>16}" for column in COLUMNS)
         for row, cells in results[table].items():
             paper = results["paper"][table][row]
             found = (f"{cells[c]['mean']:.1%} ({paper[c]:.1%})" for c in COLUMNS)
-            lines_.append(f"{row:<12}" + "".join(f"{cell:>16}" for cell in found))
-        lines_.append("")
-    lines_.append(
-        "The paper's claims, in points: of accuracy, or by how many fewer writers are hurt"
-    )
+            yield f"{row:<12}" + "".join(f"{cell:>16}" for cell in found)
+        yield ""
+    yield "The paper's claims, in points: of accuracy, or of how many fewer writers are hurt"
     for text in dict.fromkeys(claim["claim"] for claim in results["claims"]):
         several = [as_claimed(c) for c in results["claims"] if c["claim"] == text]
         found = (f"{c['group']} {points(c['mean'])} ({verdict(c)})" for c in several)
-        lines_.append(f"  {text}: {', '.join(found)}")
+        yield f"  {text}: {', '.join(found)}"
     if results["settings"]["quick"]:
-        lines_ += ["", left_out(results)]
-    return lines_
+        yield ""
+        yield quick_version(results)

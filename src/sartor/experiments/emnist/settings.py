@@ -1,4 +1,4 @@
-"""The size of the experiment, and its data: who is seen, and who is not."""
+"""The settings of the experiment and its data: which writers are seen, and which are not."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from sartor.personal.cover import COVER
 ROWS = ("fedavg", "agnostic", "hypcluster")
 """The rows of the tables."""
 
+GROUPS = ("seen", "unseen")
+"""The writers who take part in central training, and the others."""
+
 COLUMNS = ("initial", "finetune", "dapper", "mapper")
 """Their columns."""
 
 PARTS = (
     "tables", "local", "controls", "lambda", "starts", "clusters", "order", "optimizers"
 )  # fmt: skip
-"""What can be run: the paper's tables, and what goes beyond them."""
+"""The parts of the experiment: the paper's tables, and what goes beyond them."""
 
 PAPER = {
     "table2": {
@@ -41,44 +44,44 @@ PAPER = {
         "hypcluster": (0.888, 0.901, 0.901, 0.899),
     },
 }
-"""The accuracies that the paper has for seen clients (Table 2) and unseen ones (Table 3)."""
+"""The paper's accuracies, for seen clients (Table 2) and unseen clients (Table 3)."""
 
 UNSEEN = 900 / 3400
 """The share of writers that central training never sees."""
 
 VALIDATION = 0.15
-"""The share of a client's training images that choices are made by."""
+"""The share of a client's training images that is held out for choices."""
 
 QUICK = 100
-"""Writers of the quick version, if there are as many."""
+"""The most writers of the quick version."""
 
 SMOOTHING = 0.1
-"""How much of a label is spread over all classes: the paper's weight of 0.9."""
+"""How much of a label is spread over all classes; the label keeps the paper's weight of 0.9."""
 
 Order = Literal["shuffled", "id", "high school last"]
-"""How writers are ordered before the last ones are made the unseen ones."""
+"""How writers are ordered, before the last ones become the unseen writers."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What the experiment runs.
+class EmnistSettings:
+    """The size of the experiment, and its data.
 
     Attributes:
         data: a file or directory with the writers' images; ``"emnist"`` downloads the full data,
-            ``"generated"`` makes handwriting of its own.
-        writers: how many of the writers; all of them if not given (100 at most, if it is the
-            smaller version). Generated data has 548 then.
+            ``"generated"`` generates handwriting.
+        writers: how many writers; by default all (548 of generated data; at most 100 in the quick
+            version).
         rows: which rows of the tables.
-        parts: what to run.
-        seeds: how often, each time with another shuffle of writers and other draws.
+        parts: which parts of the experiment.
+        seeds: how many repetitions, each with another shuffle of writers and other draws.
         rounds: rounds of central training.
         joint: rounds of Mapper's joint training.
         cohort: clients in a round.
         cover: the candidates for λ.
         network: the paper's ``"cnn"``, or a small ``"mlp"``.
-        precision: of the arithmetic, ``"f32"`` or ``"bf16"``.
+        precision: precision of the arithmetic, ``"f32"`` or ``"bf16"``.
         seed: seed of all randomness.
-        quick: whether it is the smaller version.
+        quick: whether it is the quick version.
     """
 
     data: str = "emnist"
@@ -101,7 +104,7 @@ class Settings:
             wrong = [word for word in given if word not in known]
             if wrong or not given:
                 raise ConfigError(f"{name}: choose some of {', '.join(known)} (got {wrong})")
-            # In one order, so that the same choice is the same settings.
+            # A fixed order, so that the same choice makes equal settings.
             object.__setattr__(self, name, tuple(word for word in known if word in given))
         if "tables" not in self.parts:
             object.__setattr__(self, "parts", ("tables", *self.parts))
@@ -112,8 +115,8 @@ class Settings:
                 raise ConfigError(f"{name}={given}: it must be at least {value}")
 
     @classmethod
-    def small(cls, **changes: Any) -> Settings:
-        """What ``--quick`` runs."""
+    def small(cls, **changes: Any) -> EmnistSettings:
+        """The settings of ``--quick``."""
         quick = {
             "parts": ("tables", "local", "order"), "seeds": 1, "rounds": 150, "joint": 15,
             "cover": (0.0, 0.25, 0.5, 0.75, 1.0), "network": "mlp", "quick": True,
@@ -132,13 +135,8 @@ class Settings:
 
     @property
     def engine(self) -> Engine:
-        """How it is run."""
+        """How clients are run."""
         return Engine(precision=self.precision)
-
-    def to_table(self) -> dict[str, Any]:
-        """Plain values, as they are written to files; without what is not given."""
-        table = {key: v for key, v in dataclasses.asdict(self).items() if v is not None}
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in table.items()}
 
     def open(self, progress: bool | None = None) -> ClientData:
         """The writers, with their training and test images."""
@@ -154,8 +152,8 @@ class Settings:
         needing = [w for w in ("agnostic", "order") if w in (*self.rows, *self.parts)]
         if needing and "domain" not in data.metadata:
             raise DataError(
-                f"{self.data}: the writers' sources are not known, which {' and '.join(needing)} "
-                "need; say which rows and parts to run without them: --row fedavg --row "
+                f"{self.data} does not have the writers' sources, which {' and '.join(needing)} "
+                "need; choose rows and parts that do not need them: --row fedavg --row "
                 "hypcluster --part tables"
             )
         return data
@@ -163,7 +161,7 @@ class Settings:
 
 @made_once(maxsize=1)
 def _small() -> Model:
-    """A perceptron that sees the ink: most of an image is paper, which would drown it."""
+    """A perceptron on inverted images: most pixels are white paper, which should be 0."""
     base = mlp((28, 28), (128,), classes=62, smoothing=SMOOTHING)
 
     def apply(params: Params, x: Any, key: Any) -> Any:
@@ -173,21 +171,21 @@ def _small() -> Model:
 
 
 def _open(path: Path) -> ClientData:
-    """Images with test parts, of a federated format."""
+    """Read images from a federated format, and make sure that they have test parts."""
     if path.suffix.lower() == ".csv":
         raise DataError(
-            f"{path} is a table; write it as clients first: sartor data convert {path} DIRECTORY "
+            f"{path} is a table; convert it to clients first: sartor data convert {path} DIRECTORY "
             "--to sartor --client COLUMN --label COLUMN"
         )
     data = open_data(path)
     x = data.columns.get("x")
     if x is not None and x.dtype.kind == "f" and x.size and float(x.max()) > 1:
         raise DataError(
-            f"{path}: pixels go up to {float(x.max()):g}, and EMNIST's from 0 to 1; divide them"
+            f"{path}: pixels go up to {float(x.max()):g}, but EMNIST's from 0 to 1; divide them"
         )
     if not data.sizes("test").any():
         warnings.warn(
-            f"{path} has no test images: a tenth of every writer's images is set aside as such",
+            f"{path} has no test images; a tenth of every writer's images is used for testing",
             stacklevel=2,
         )
         data = data.split(test=0.1, seed=0)
@@ -195,16 +193,16 @@ def _open(path: Path) -> ClientData:
 
 
 def _some(data: ClientData, count: int) -> list[str]:
-    """The same writers each time, whatever their order."""
+    """A choice of writers that does not depend on their order."""
     order = np.argsort(data.hashes, kind="stable")[:count]
     return [data.ids[k] for k in np.sort(order)]
 
 
 def divide(data: ClientData, order: Order, seed: int) -> ClientData:
-    """Seen and unseen writers in the paper's ratio, and images to choose by.
+    """Divide writers into seen and unseen in the paper's ratio, and hold out images for choices.
 
-    The paper shuffles the writers before it sets the last ones aside; in another order, those who
-    are set aside differ from the rest.
+    The paper shuffles the writers, and the last ones are unseen. In another order, the unseen
+    writers differ from the rest.
     """
     divided = data.split(unseen=UNSEEN, validation=VALIDATION, seed=seed)
     if order == "shuffled":
@@ -212,7 +210,7 @@ def divide(data: ClientData, order: Order, seed: int) -> ClientData:
     late = np.zeros(len(data), np.bool_)
     if order == "high school last":
         late = np.char.endswith(data.metadata["domain"].astype(str), "high school")
-    # FedJAX has a hash before the writer's id, which would be another shuffle.
+    # FedJAX puts a hash before the writer's id; to sort by it would shuffle the writers.
     ids = np.array([client.rpartition(":")[2] for client in data.ids])
     last = np.lexsort((ids, late))[int(divided.seen.sum()) :]
     seen = np.ones(len(data), np.bool_)
@@ -221,7 +219,7 @@ def divide(data: ClientData, order: Order, seed: int) -> ClientData:
 
 
 def whole(data: ClientData) -> ClientData:
-    """The data for those who have nothing to choose: they train on all training images."""
+    """The data without a held-out part, for algorithms that have nothing to choose."""
     bounds = data.bounds.copy()
     bounds[:, 1] = bounds[:, 2]
     return dataclasses.replace(data, bounds=bounds)

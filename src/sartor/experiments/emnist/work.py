@@ -1,8 +1,9 @@
-"""The work of one seed: central models, and what personal algorithms make of them."""
+"""The work of the experiment: central models, and the personal models that start from them."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import resource
 import sys
@@ -16,37 +17,46 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from sartor.central import Central, CentralModel
+from sartor.central import CentralModel
 from sartor.central.settings import describe
 from sartor.data import ClientData
 from sartor.engine import Optimizer, losses_by_client, positions, score_shared
-from sartor.errors import CheckpointError, DataError, DivergedError, FileError, InterruptedRun
+from sartor.errors import DataError, DivergedError, InterruptedRun
 from sartor.evaluation import Scores
 from sartor.evaluation.statistics import jsonable
-from sartor.experiments.emnist.cells import OTHER, Cell, recipe_of, slug
-from sartor.experiments.emnist.methods import Line
+from sartor.experiments.common.directory import ExperimentDirectory
+from sartor.experiments.common.saved import check_recipe, damaged, slug
+from sartor.experiments.common.workers import workers
+from sartor.experiments.emnist.methods import Family, families
+from sartor.experiments.emnist.seed_result import SeedResult, recipe_of
 from sartor.experiments.emnist.settings import (
     SMOOTHING,
     UNSEEN,
     VALIDATION,
+    EmnistSettings,
     Order,
-    Settings,
     divide,
     whole,
 )
 from sartor.files import read_json, write_json
-from sartor.interrupts import stopped_by
 from sartor.personal import Personal
 
 TUNING = 100
-"""Seen writers that Local's settings are chosen on."""
+"""How many seen writers Local's settings are chosen on."""
 
 CONSTANTS = [TUNING, SMOOTHING, UNSEEN, VALIDATION]
+"""What results depend on besides the settings."""
+
+AT_ONCE = 3
+"""Methods that run at the same time on a GPU: while one computes, others are compiled."""
+
+Results = dict[tuple[int, str], SeedResult]
+"""Results by seed and method."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Fixed:
-    """Every client's cluster as its training images say; those it chooses λ by have no part in it.
+class FixedClusters:
+    """Clusters chosen by training images alone, so that held-out images can choose λ.
 
     Attributes:
         cluster: by client.
@@ -63,151 +73,157 @@ class Fixed:
         return {"name": "fixed", "cluster": dict(self.cluster)}
 
 
-class Seed:
+class SeedData:
     """The writers of one seed.
 
     Args:
-        settings: the size of the experiment.
+        settings: the settings of the experiment.
         data: the writers.
-        number: which seed it is, from 0 on.
-        directory: where cells are kept.
+        number: the number of the seed, from 0 on.
+        root: the directory for the results of all seeds.
     """
 
-    def __init__(self, settings: Settings, data: ClientData, number: int, directory: Path) -> None:
+    def __init__(self, settings: EmnistSettings, data: ClientData, number: int, root: Path) -> None:
         self.settings, self.raw, self.number = settings, data, number
-        self.root, self.directory = directory, directory / f"seed-{number}"
+        self.root, self.directory = root, root / f"seed-{number}"
         self.seed = settings.seed * 1009 + number
         self._views: dict[tuple[Order, bool], ClientData] = {}
         self._lock = threading.RLock()
 
-    def view(self, order: Order, *, everything: bool = False) -> ClientData:
-        """The writers in an order, the last ones unseen; with nothing held out, if so wanted."""
+    def view(self, order: Order, *, all_images: bool = False) -> ClientData:
+        """The writers in an order, the last ones unseen; with ``all_images``, none held out."""
         with self._lock:
-            key = order, everything
+            key = order, all_images
             if key not in self._views:
                 self._views[key] = (
-                    whole(self.view(order)) if everything else divide(self.raw, order, self.seed)
+                    whole(self.view(order)) if all_images else divide(self.raw, order, self.seed)
                 )
             return self._views[key]
 
 
-class Branch:
-    """A line in one seed; its cells may be asked for on several threads.
+class FamilyRun:
+    """A family in one seed; several threads may ask for its results.
 
     Args:
         seed: the writers.
-        line: the central model, and what is made of it.
-        stopping: set by another thread, asks to stop.
-        say: called with a word about what is going on.
+        family: the central model and the personal models that start from it.
+        stopping: when set by another thread, work stops.
+        say: called with a few words about the current work.
     """
 
     def __init__(
-        self, seed: Seed, line: Line, stopping: threading.Event, say: Callable[[str], None]
+        self, seed: SeedData, family: Family, stopping: threading.Event, say: Callable[[str], None]
     ) -> None:
-        self.seed, self.line, self.settings = seed, line, seed.settings
-        self.data = seed.view(line.order)
+        self.seed, self.family, self.settings = seed, family, seed.settings
+        self.data = seed.view(family.order)
         for name, group in (("seen", self.data.seen), ("unseen", ~self.data.seen)):
             if not self.data.sizes("test")[group].any():
-                raise DataError(f"{line.name}: no {name} writer has test images; give some of them")
+                raise DataError(f"{family.name}: no {name} writer has test images; add some")
         self._say, self._stopping = say, stopping
         self._lock = threading.RLock()
-        self._left = set(line.cells())
-        self._tried: dict[str, Any] | None = None
+        self._left = set(family.methods())
+        self._tuned: dict[str, Any] | None = None
         self._trained: CentralModel | None = None
+        self._seconds = 0.0
+        self._common: dict[str, Any] = {
+            "seed": seed.seed, "engine": self.settings.engine, "progress": False
+        }  # fmt: skip
 
-    def cell(self, name: str) -> tuple[Cell, bool]:
-        """One of the line's cells, and whether it is new."""
-        with stopped_by(self._stopping):
-            facts = self._tune()
-            path, recipe = self.seed.directory / f"{slug(name)}.safetensors", self._recipe(name)
-            new = not path.exists()
-            if new:
-                central = self._central()
-                began = time.perf_counter()
-                self._say(name)
-                cell = self._make(name, central)
-                seconds = time.perf_counter() - began
-                if name == self.line.name and central is not None:
-                    seconds += self._seconds
-                cell.facts.update(facts, seconds=round(seconds, 2), memory=_memory())
-                cell.save(path, recipe)
-            else:
-                cell = Cell.load(path, recipe)
+    def result(self, name: str) -> tuple[SeedResult, bool]:
+        """The result of one of the family's methods, and whether it is new."""
+        tuned = self.tune()
+        path = self.seed.directory / f"{slug(name)}.safetensors"
+        recipe = self._recipe(name)
+        new = not path.exists()
+        if new:
+            central = self.central()
+            began = time.perf_counter()
+            self._say(name)
+            result = self.compute(name, central)
+            seconds = time.perf_counter() - began
+            if name == self.family.name:
+                seconds += self._seconds
+            result.facts.update(tuned, seconds=round(seconds, 2), memory=_memory())
+            result.save(path, recipe)
+        else:
+            result = SeedResult.load(path, recipe)
         with self._lock:
             self._left.discard(name)
             if not self._left:
                 self._checkpoint.unlink(missing_ok=True)
-        return cell, new
+        return result, new
 
     def _recipe(self, name: str) -> str:
-        algorithms: list[Any] = [self.line.central, self._personal(name)]
-        how = [describe(a) for a in algorithms if a is not None]
-        line, settings = self.line, self.settings
+        family, settings = self.family, self.settings
+        algorithms: list[Any] = [family.central, family.methods()[name]]
+        described = [describe(a) for a in algorithms if a is not None]
         settled = [settings.network, settings.precision, self.seed.seed]
-        what = [how, line.order, line.everything, *settled, CONSTANTS]
+        what = [described, family.order, family.all_images, *settled, CONSTANTS]
         return recipe_of(json.dumps(what), self.seed.raw.fingerprint)
-
-    def _personal(self, name: str) -> Personal | None:
-        """The personal algorithm of a cell; the central model's own has none."""
-        found = {self.line.cell(key): algorithm for key, algorithm in self.line.personal.items()}
-        return found.get(name)
 
     @property
     def _checkpoint(self) -> Path:
-        return self.seed.directory / f"central-{slug(self.line.name)}.safetensors"
+        return self.seed.directory / f"central-{slug(self.family.name)}.safetensors"
 
-    def _central(self) -> CentralModel | None:
-        """The central model, trained by whoever needs it first."""
-        line, data = self.line, self.data
+    def central(self) -> CentralModel | None:
+        """The central model; the first thread that needs it trains it."""
+        family, data = self.family, self.data
         with self._lock:
-            if line.central is None or self._trained is not None:
+            if family.central is None or self._trained is not None:
                 return self._trained
             if self._stopping.is_set():  # while this thread waited for another one's training
-                raise InterruptedRun(f"{line.name} is not trained")
+                raise InterruptedRun(f"{family.name} is not trained")
             began = time.perf_counter()
-            central = line.central.fit(
-                self.settings.model, self.seed.view(line.order, everything=line.everything),
-                seed=self.seed.seed, engine=self.settings.engine, checkpoint=self._checkpoint,
-                progress=False,
-                on_chunk=lambda chunk: self._say(f"{line.name}, round {chunk.stop}"),
-            )  # fmt: skip
+            central = family.central.fit(
+                self.settings.model,
+                self.seed.view(family.order, all_images=family.all_images),
+                checkpoint=self._checkpoint,
+                on_chunk=lambda chunk: self._say(f"{family.name}, round {chunk.stop}"),
+                **self._common,
+            )
             if central.q > 1:
-                rule = Fixed(dict(zip(data.ids, central.assign(data).tolist(), strict=True)))
-                central = dataclasses.replace(central, rule=rule)
+                clusters = dict(zip(data.ids, central.assign(data).tolist(), strict=True))
+                central = dataclasses.replace(central, rule=FixedClusters(clusters))
             self._trained, self._seconds = central, time.perf_counter() - began
             return central
 
-    def _make(self, name: str, central: CentralModel | None) -> Cell:
-        personal, line = self._personal(name), self.line
-        if personal is None:
+    def compute(self, name: str, central: CentralModel | None) -> SeedResult:
+        """Train and score one of the family's methods."""
+        personal = self.family.methods()[name]
+        if personal is not None:
+            scores, facts = self._score_personal(personal, central)
+        else:
             assert central is not None
-            scores = central.evaluate(self.data)
-            facts: dict[str, Any] = {"loss": _thinned(central.history["loss"])}
-            if central.q > 1:
-                facts["q"] = central.q
-                scores = self._with_oracle(scores, central)
-                facts["margin"] = _thinned(central.history["margin"].mean(axis=1))
-            if "domain_weights" in central.history:
-                facts["domain_weights"] = central.history["domain_weights"][-1].tolist()
-            facts["cost"] = central.cost.total() if central.cost else None
-            if not line.everything:
-                facts["validation_loss"] = _held_loss(central, self.data)
-            return Cell(_named(scores, name), facts)
+            scores, facts = self._score_central(central)
+        return SeedResult(dataclasses.replace(scores, method=name), facts)
+
+    def _score_central(self, central: CentralModel) -> tuple[Scores, dict[str, Any]]:
+        scores, history = central.evaluate(self.data), central.history
+        facts: dict[str, Any] = {"loss": _thinned(history["loss"])}
+        if central.q > 1:
+            scores = self._with_oracle(scores, central)
+            facts |= {"q": central.q, "margin": _thinned(history["margin"].mean(axis=1))}
+        if "domain_weights" in history:
+            facts["domain_weights"] = history["domain_weights"][-1].tolist()
+        facts["cost"] = central.cost.total() if central.cost else None
+        if not self.family.all_images:
+            facts["validation_loss"] = _validation_loss(central, self.data)
+        return scores, facts
+
+    def _score_personal(
+        self, personal: Personal, central: CentralModel | None
+    ) -> tuple[Scores, dict[str, Any]]:
         chooses = len(personal.cover) > 1
-        data = self.seed.view(line.order, everything=not chooses)
-        models = personal.fit(
-            central or self.settings.model, data, seed=self.seed.seed, keep=False,
-            engine=self.settings.engine, progress=False,
-        )  # fmt: skip
-        scores = models.evaluate(data)
+        data = self.seed.view(self.family.order, all_images=not chooses)
+        models = personal.fit(central or self.settings.model, data, keep=False, **self._common)
+        scores = dataclasses.replace(models.evaluate(data), baseline=None)
         cost = models.cost
         if cost is not None and central is not None and central.cost is not None:
             cost += central.cost
-        scores = dataclasses.replace(scores, baseline=None)
-        return Cell(_named(scores, name), {"cost": cost.total() if cost else None})
+        return scores, {"cost": cost.total() if cost else None}
 
     def _with_oracle(self, scores: Scores, central: CentralModel) -> Scores:
-        """With what the best hypothesis on the test images themselves would have."""
+        """Add the accuracy of the model that is best on each writer's own test images."""
         data = self.data
         clients = np.array([data.position(client) for client in scores.client])
         rows = positions(data, clients, "test")
@@ -217,66 +233,110 @@ class Branch:
         best = np.stack([scores.sum_by_client(c) for c in correct]).max(axis=0) / scores.test_size
         return dataclasses.replace(scores, extra={**scores.extra, "oracle_accuracy": best})
 
-    def _tune(self) -> dict[str, Any]:
-        """Set what validation has chosen on the first seed; and what it saw."""
+    def tune(self) -> dict[str, Any]:
+        """Set what validation chooses on the first seed; returns the choice and its reasons."""
         with self._lock:
-            if self._tried is not None:
-                return self._tried
-            line, self._tried = self.line, {}
-            if line.grid:
-                losses = self._losses()
-                best = line.grid[int(np.argmin(losses))]
-                options = [_plain(change) for change in line.grid]
-                self.line = _with(line, best)
-                self._tried = {
-                    "chosen": _plain(best), "tried": list(zip(options, losses, strict=True))
-                }  # fmt: skip
-            return self._tried
+            if self._tuned is None:
+                self._tuned = {}
+                grid = self.family.grid
+                if grid:
+                    losses = self._validation_losses()
+                    best, candidates = int(np.argmin(losses)), [plain(change) for change in grid]
+                    self.family = self.family.with_settings(grid[best])
+                    tried = list(zip(candidates, losses, strict=True))
+                    self._tuned = {"chosen": candidates[best], "tried": tried}
+            return self._tuned
 
-    def _losses(self) -> list[float]:
-        """What every point of the grid costs seen clients of the first seed; kept as found."""
-        grid, path = self.line.grid, self.seed.root / f"chosen-{slug(self.line.name)}.json"
-        recipe = recipe_of(json.dumps(self._grid()), self.seed.raw.fingerprint)
-        kept = read_json(path) if path.exists() else {"recipe": recipe, "losses": []}
-        if not isinstance(kept, dict) or not isinstance(kept.get("losses"), list):
-            raise FileError(f"{path} is damaged; remove it, and it is made again")
-        if kept.get("recipe") != recipe:
-            raise CheckpointError(OTHER.format(path))
-        losses: list[float] = [np.inf if v is None else v for v in kept["losses"]]
-        for number in range(len(losses), len(grid)):
-            self._say(f"{self.line.name}, choice {number + 1} of {len(grid)}")
+    def _validation_losses(self) -> list[float]:
+        """The loss of every candidate for seen writers of the first seed; saved one by one."""
+        family, path = self.family, self.seed.root / f"chosen-{slug(self.family.name)}.json"
+        recipe = recipe_of(json.dumps(self._tuning_recipe()), self.seed.raw.fingerprint)
+        saved = read_json(path) if path.exists() else {"recipe": recipe, "losses": []}
+        if not isinstance(saved, dict) or not isinstance(saved.get("losses"), list):
+            raise damaged(path)
+        check_recipe(path, saved.get("recipe"), recipe)
+        losses: list[float] = [np.inf if v is None else v for v in saved["losses"]]
+        for number in range(len(losses), len(family.grid)):
+            self._say(f"{family.name}, candidate {number + 1} of {len(family.grid)}")
             try:
-                losses.append(self._held_by(_with(self.line, grid[number])))
-            except DivergedError:  # no choice
+                losses.append(self._try(family.with_settings(family.grid[number])))
+            except DivergedError:
                 losses.append(np.inf)
             write_json(path, jsonable({"recipe": recipe, "losses": losses}))
         return losses
 
-    def _grid(self) -> list[Any]:
-        """What a choice depends on beside the data: how its candidates are made."""
-        algorithms = [a for a in (self.line.central, *self.line.personal.values()) if a is not None]
-        settings = self.settings
-        settled = [settings.network, settings.precision, settings.seed, self.line.order]
-        return [[describe(a) for a in algorithms], *map(_plain, self.line.grid), settled, CONSTANTS]
+    def _tuning_recipe(self) -> list[Any]:
+        """What a choice depends on besides the data."""
+        family, settings = self.family, self.settings
+        algorithms = [a for a in (family.central, *family.personal.values()) if a is not None]
+        settled = [settings.network, settings.precision, settings.seed, family.order]
+        return [[describe(a) for a in algorithms], *map(plain, family.grid), settled, CONSTANTS]
 
-    def _held_by(self, line: Line) -> float:
-        """What a line costs seen clients on what they hold out."""
-        data = self.data
-        common: dict[str, Any] = {
-            "seed": self.seed.seed, "engine": self.settings.engine, "progress": False
-        }  # fmt: skip
-        if line.central is not None:
-            return _held_loss(line.central.fit(self.settings.model, data, **common), data)
-        order = np.argsort(data.hashes[held := _held(data)], kind="stable")
-        some = data.select([data.ids[k] for k in held[order[:TUNING]]])
-        personal = next(iter(line.personal.values()))
-        models = personal.fit(self.settings.model, some, keep=False, **common)
+    def _try(self, family: Family) -> float:
+        """The loss of a family for seen writers on their held-out images."""
+        data, model = self.data, self.settings.model
+        if family.central is not None:
+            return _validation_loss(family.central.fit(model, data, **self._common), data)
+        seen = _with_validation(data)
+        order = np.argsort(data.hashes[seen], kind="stable")[:TUNING]
+        some = data.select([data.ids[k] for k in seen[order]])
+        personal = next(iter(family.personal.values()))
+        models = personal.fit(model, some, keep=False, **self._common)
         return float(models.evaluate(some, part="validation", mixture=0).loss.mean())
 
 
-def _held_loss(central: CentralModel, data: ClientData) -> float:
-    """The mean plain loss of seen clients on what they hold out."""
-    seen = _held(data)
+def run_all(
+    settings: EmnistSettings,
+    data: ClientData,
+    directory: ExperimentDirectory,
+    progress: bool | None,
+) -> Results:
+    """All results, seed by seed."""
+    todo = families(settings)
+    names = [name for family in todo for name in family.methods()]
+    results: Results = {}
+    total = len(names) * settings.seeds
+    with workers("emnist", total, _threads(), progress) as crew:
+
+        def work(run: FamilyRun, name: str) -> None:
+            result, new = run.result(name)
+            number, accuracy = run.seed.number, result.scores.accuracy
+            results[number, name] = result
+            crew.count()
+            if new and accuracy is not None:
+                seconds, mean = result.facts["seconds"], float(accuracy.mean())
+                directory.events.write(
+                    "cell", seed=number, method=name, accuracy=mean, seconds=seconds
+                )
+                crew.bar.line(f"seed {number}, {name}: {mean:.1%} in {seconds:.0f} s")
+
+        for number in range(settings.seeds):
+            seed = SeedData(settings, data, number, directory.checkpoint)
+            runs = [FamilyRun(seed, family, crew.stopping, crew.say) for family in todo]
+            tasks = [(run, name) for run in runs for name in run.family.methods()]
+            crew.run([functools.partial(work, *task) for task in sorted(tasks, key=_rank)])
+    return {(n, name): results[n, name] for n in range(settings.seeds) for name in names}
+
+
+def _rank(task: tuple[FamilyRun, str]) -> int:
+    """Central models first, then personal ones; slow ones before fast ones."""
+    run, name = task
+    return 0 if name == run.family.name else 1 if name.endswith(("mapper", "dapper")) else 2
+
+
+def _threads() -> int:
+    """How many methods run at the same time; on a CPU one uses all cores."""
+    return 1 if jax.default_backend() == "cpu" else AT_ONCE
+
+
+def _with_validation(data: ClientData) -> npt.NDArray[np.int64]:
+    """The seen clients with held-out examples."""
+    return np.flatnonzero(data.seen & (data.sizes("validation") > 0))
+
+
+def _validation_loss(central: CentralModel, data: ClientData) -> float:
+    """The mean plain loss of seen clients on their held-out examples."""
+    seen = _with_validation(data)
     losses = losses_by_client(
         central.model, data, seen, central.hypotheses, central.engine, part="validation",
         plain=True,
@@ -284,24 +344,8 @@ def _held_loss(central: CentralModel, data: ClientData) -> float:
     return float(losses[np.arange(len(seen)), central.assign(data)[seen]].mean())
 
 
-def _with(line: Line, change: dict[str, Any]) -> Line:
-    """A line with other settings of its central algorithm, or of its personal one."""
-    if line.central is not None:
-        central: Central = dataclasses.replace(line.central, **change)
-        return line._replace(central=central)
-    personal: dict[str, Personal] = {
-        name: dataclasses.replace(algorithm, **change) for name, algorithm in line.personal.items()
-    }
-    return line._replace(personal=personal)
-
-
-def _held(data: ClientData) -> npt.NDArray[np.int64]:
-    """The seen clients that hold anything out."""
-    return np.flatnonzero(data.seen & (data.sizes("validation") > 0))
-
-
 def _memory() -> dict[str, int | None]:
-    """The most memory that was in use so far: by this process, and on the device."""
+    """The largest use of memory so far: by this process, and on the device."""
     stats = jax.local_devices()[0].memory_stats() or {}
     unit = 1 if sys.platform == "darwin" else 1024
     return {
@@ -310,19 +354,15 @@ def _memory() -> dict[str, int | None]:
     }
 
 
-def _plain(change: dict[str, Any]) -> dict[str, Any]:
-    """Settings in plain values."""
+def plain(change: dict[str, Any]) -> dict[str, Any]:
+    """A candidate's settings in plain values."""
     return {
         key: {"name": value.name, **dict(value.options)} if isinstance(value, Optimizer) else value
         for key, value in change.items()
     }
 
 
-def _named(scores: Scores, name: str) -> Scores:
-    return dataclasses.replace(scores, method=name)
-
-
-def _thinned(values: npt.NDArray[Any], points: int = 100) -> list[float]:
-    """At most so many points of a history, each the mean of some rounds."""
-    blocks = np.array_split(np.asarray(values, np.float64), min(points, len(values)))
-    return [round(float(block.mean()), 5) for block in blocks]
+def _thinned(values: npt.NDArray[Any], most: int = 100) -> list[float]:
+    """At most 100 values of a history, each the mean of some rounds."""
+    parts = np.array_split(np.asarray(values, np.float64), min(most, len(values)))
+    return [round(float(part.mean()), 5) for part in parts]

@@ -1,11 +1,45 @@
 """The paper's synthetic experiment: Table 1 and Figure 1 (section 7.1 and its appendix).
 
-A hundred clients draw symbols from distributions that are known, so that every loss can be computed
-exactly beside the one on test samples, and compared with what is mathematically possible.
+A hundred clients draw symbols from known distributions, so that every loss can be computed exactly,
+and compared with the least possible loss.
 """
 
-from sartor.experiments.synthetic.experiment import reproduce
-from sartor.experiments.synthetic.population import Settings, population_limit
-from sartor.experiments.synthetic.results import as_text
+from __future__ import annotations
 
-__all__ = ["Settings", "as_text", "population_limit", "reproduce"]
+from pathlib import Path
+from typing import Any
+
+from sartor.experiments.common.directory import ExperimentDirectory, ExperimentKind, plain_settings
+from sartor.experiments.synthetic.page import PAGE
+from sartor.experiments.synthetic.population import SyntheticSettings, population_limit
+from sartor.experiments.synthetic.results import as_text, client_table, summarise
+from sartor.experiments.synthetic.work import run_all
+
+__all__ = ["PAGE", "SyntheticSettings", "as_text", "population_limit", "reproduce"]
+
+
+def reproduce(
+    settings: SyntheticSettings,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Run the synthetic experiment and write its report.
+
+    Args:
+        settings: the size of the experiment.
+        out: the directory; it will hold ``results.json``, ``per_client.parquet``, ``report.html``,
+            ``figures/``, ``events.jsonl`` and in ``checkpoint/`` every finished result.
+        resume: continue the experiment in that directory; without it, ``out`` must be new.
+        progress: whether to show a progress bar; by default only on a terminal.
+
+    Returns:
+        The content of ``results.json``.
+    """
+    kind = ExperimentKind("synthetic", PAGE)
+    directory = ExperimentDirectory(out, kind, plain_settings(settings), resume=resume)
+    directory.begin()
+    results = run_all(settings, directory, progress)
+    seconds = {f"{key.samples} {key.method}": r.seconds for key, r in sorted(results.items())}
+    return directory.finish(summarise(settings, results), client_table(results), seconds)

@@ -1,180 +1,154 @@
-"""What the paper says about its synthetic experiment, tested on ours."""
+"""The paper's claims about its synthetic experiment, tested on ours."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from sartor.evaluation.statistics import sign_flip
-from sartor.experiments.synthetic.cells import Cell, Place, table_place
+from sartor.experiments.common.claims import LEVEL
 from sartor.experiments.synthetic.methods import METHODS, PAPERS
-from sartor.experiments.synthetic.population import TABLE_SAMPLES, Floats, Settings
+from sartor.experiments.synthetic.population import TABLE_SAMPLES, Floats, SyntheticSettings
+from sartor.experiments.synthetic.work import MethodResult, ResultKey, Results, table_key
+from sartor.report.page import Texts
 
-LEVEL = 0.05
-"""Below it a difference is beyond chance."""
+TEXTS = Texts(Path(__file__).with_name("claims.md"))
 
 ROUNDING = 0.05
-"""Changes below it do not show in the paper's one decimal."""
-
-Cells = Mapping[Place, Cell]
+"""Smaller changes do not show in the paper's one decimal."""
 
 
-def claims(settings: Settings, cells: Cells, limits: Mapping[int, float]) -> list[dict[str, Any]]:
-    """Each claim, whether it holds, the p-value of the test behind that, and what was found.
+class TestedClaim(NamedTuple):
+    """A claim, whether it holds, the p-value of the test, and the finding in words."""
+
+    claim: str
+    holds: bool | None
+    p_value: float
+    samples: int
+    found: str
+
+
+def claims(
+    settings: SyntheticSettings, results: Results, limits: Mapping[int, float]
+) -> list[dict[str, Any]]:
+    """Test each claim.
 
     All tests compare exact losses, paired over the populations: the mean over a population's
-    clients is one observation. p-values are by sign flips; with so few populations that none can
-    be below the level, or with one number of samples only, ``holds`` is ``None``.
+    clients is one observation. p-values are from sign flips. ``holds`` is ``None`` if there are so
+    few populations that no p-value can be below the level, or only one number of samples.
     """
     few, many = min(settings.samples), max(settings.samples)
-    found = [
-        _best_with_few(cells, few, limits[4]),
-        _best_with_many(cells, many),
-        _followed_by(cells, many),
-        _alike(cells, many),
-        _falls(cells),
-        _stays(cells),
+    tested = [
+        _best_with_few(results, few, limits[4]),
+        _best_with_many(results, many),
+        _followed_by(results, many),
+        _alike(results, many),
+        _falls(results),
+        _stays(results),
     ]
     least = 2.0 ** (1 - settings.seeds)
-    for claim in found:
+    found = []
+    for claim in tested:
+        why = ""
         if least >= LEVEL:
-            claim["holds"] = None
-            claim["found"] += f" With {settings.seeds} populations p cannot be below {least:g}."
-        elif few == many and claim["samples"] != TABLE_SAMPLES:
-            claim["holds"] = None
-            claim["found"] += " There is only one number of samples, neither small nor large."
+            why = f" With {settings.seeds} populations p cannot be below {least:g}."
+        elif few == many and claim.samples != TABLE_SAMPLES:
+            why = " There is only one number of samples, neither small nor large."
+        if why:
+            claim = claim._replace(holds=None, found=claim.found + why)
+        found.append(claim._asdict())
     return found
 
 
-def _means(cells: Cells, samples: int) -> dict[str, float]:
-    """The mean loss of the paper's methods, the best first."""
-    found = {m.name: float(cells[Place(samples, m.name)].exact.mean()) for m in PAPERS}
+def _means(results: Results, samples: int) -> dict[str, float]:
+    """The mean losses of the paper's methods, the best first."""
+    found = {m.name: float(results[ResultKey(samples, m.name)].exact.mean()) for m in PAPERS}
     return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
-def _seeds(cell: Cell) -> Floats:
-    return cell.exact.mean(axis=1)
+def _by_seed(result: MethodResult) -> Floats:
+    return result.exact.mean(axis=1)
 
 
-def _p_value(a: Cell, b: Cell) -> float:
-    return sign_flip(_seeds(a) - _seeds(b))
+def _p_value(a: MethodResult, b: MethodResult) -> float:
+    return sign_flip(_by_seed(a) - _by_seed(b))
 
 
-def _leads(cells: Cells, samples: int, name: str) -> tuple[bool, float, str, dict[str, float]]:
+def _leads(results: Results, samples: int, name: str) -> tuple[bool, float, str, dict[str, float]]:
     """Whether a method is the best beyond chance, against the best of the others."""
-    means = _means(cells, samples)
+    means = _means(results, samples)
     other = next(method for method in means if method != name)
-    p_value = _p_value(cells[Place(samples, name)], cells[Place(samples, other)])
+    p_value = _p_value(results[ResultKey(samples, name)], results[ResultKey(samples, other)])
     return means[name] < means[other] and p_value < LEVEL, p_value, other, means
 
 
-def _best_with_few(cells: Cells, samples: int, limit: float) -> dict[str, Any]:
-    holds, p_value, other, means = _leads(cells, samples, "HypCluster")
+def _best_with_few(results: Results, samples: int, limit: float) -> TestedClaim:
+    claim = "HypCluster performs the best when the number of samples per client is very small"
+    holds, p_value, other, means = _leads(results, samples, "HypCluster")
     found = f"HypCluster has {means['HypCluster']:.3f}, and {other} {means[other]:.3f}."
     if means[other] < limit:
-        found += (
-            f" That is less than {limit:.3f}, the least that any four models can cost these "
-            "clients: of a client's samples half show its cluster's symbol and a quarter its own, "
-            "so that a few of them tell more about the client than its cluster does."
-        )
-        unstopped = float(cells[Place(samples, METHODS[-1].name)].exact.mean())
-        if other == "Local" and unstopped > means["HypCluster"]:
-            found += (
-                " It takes a model that is kept from excluding what it has not seen: with ten "
-                "times as many steps, and no label smoothing where it was chosen, Local has "
-                f"{unstopped:.3f}, more than HypCluster."
-            )
-    return {
-        "claim": "HypCluster performs the best when the number of samples per client is very small",
-        "holds": holds,
-        "p_value": p_value,
-        "samples": samples,
-        "found": found,
-    }
+        found += " " + TEXTS("few samples suffice", limit=limit)
+        longer = float(results[ResultKey(samples, METHODS[-1].name)].exact.mean())
+        if other == "Local" and longer > means["HypCluster"]:
+            found += " " + TEXTS("unless trained for long", longer=longer)
+    return TestedClaim(claim, holds, p_value, samples, found)
 
 
-def _best_with_many(cells: Cells, samples: int) -> dict[str, Any]:
-    holds, p_value, other, means = _leads(cells, samples, "Mapper")
+def _best_with_many(results: Results, samples: int) -> TestedClaim:
+    claim = "Mapper performs the best when the number of samples per client is large"
+    holds, p_value, other, means = _leads(results, samples, "Mapper")
     found = f"Mapper has {means['Mapper']:.4f}, and {other} {means[other]:.4f}."
     if other == "Local" and means["Local"] < min(means["Mapper"], means["Finetune"]):
-        found += (
-            " Local starts from the uniform distribution, which is a part of every client's own. "
-            "Finetune is the same but for its start, the central model, and has "
-            f"{means['Finetune']:.4f}: other clients' symbols have to be unlearned first."
-        )
-    return {
-        "claim": "Mapper performs the best when the number of samples per client is large",
-        "holds": holds,
-        "p_value": p_value,
-        "samples": samples,
-        "found": found,
-    }
+        found += " " + TEXTS("uniform start", finetune=means["Finetune"])
+    return TestedClaim(claim, holds, p_value, samples, found)
 
 
-def _followed_by(cells: Cells, samples: int) -> dict[str, Any]:
-    means = _means(cells, samples)
+def _followed_by(results: Results, samples: int) -> TestedClaim:
+    claim = "Mapper is followed closely by Finetune and Dapper, before all others"
+    means = _means(results, samples)
     personal = {"Mapper", "Finetune", "Dapper"}
     last = max(personal, key=lambda name: means[name])
     other = next(method for method in means if method not in personal)
-    p_value = _p_value(cells[Place(samples, last)], cells[Place(samples, other)])
-    spread = means[last] - min(means[name] for name in personal)
+    p_value = _p_value(results[ResultKey(samples, last)], results[ResultKey(samples, other)])
+    gap = means[last] - min(means[name] for name in personal)
     order = ", ".join(f"{name} {mean:.4f}" for name, mean in means.items())
-    return {
-        "claim": "Mapper is followed closely by Finetune and Dapper, before all others",
-        "holds": min(means.values()) == means["Mapper"]
-        and means[last] < means[other]
-        and p_value < LEVEL,
-        "p_value": p_value,
-        "samples": samples,
-        "found": f"The order is {order}; between the three lie {spread:.4f}. The p-value is that "
-        f"of {last}, the last of them, against {other}, the best of the others.",
-    }
+    first = min(means.values()) == means["Mapper"]
+    holds = first and means[last] < means[other] and p_value < LEVEL
+    found = TEXTS("followed", order=order, gap=gap, last=last, other=other)
+    return TestedClaim(claim, holds, p_value, samples, found)
 
 
-def _alike(cells: Cells, samples: int) -> dict[str, Any]:
-    finetune, dapper = cells[Place(samples, "Finetune")], cells[Place(samples, "Dapper")]
+def _alike(results: Results, samples: int) -> TestedClaim:
+    claim = "The difference between Finetune and Dapper is statistically insignificant"
+    finetune, dapper = (results[ResultKey(samples, name)] for name in ("Finetune", "Dapper"))
     p_value = _p_value(finetune, dapper)
     difference = float(finetune.exact.mean() - dapper.exact.mean())
-    better = "Dapper" if difference > 0 else "Finetune"
-    once = sign_flip(finetune.test[0] - dapper.test[0])
-    return {
-        "claim": "The difference between Finetune and Dapper is statistically insignificant",
-        "holds": p_value >= LEVEL,
-        "p_value": p_value,
-        "samples": samples,
-        "found": f"{better} is better by {abs(difference):.4f}, paired over {len(finetune.exact)} "
-        "populations and measured exactly; the test samples of the first one alone, paired over "
-        f"clients, give p = {once:.2g}.",
-    }
+    found = TEXTS(
+        "alike", better="Dapper" if difference > 0 else "Finetune", difference=abs(difference),
+        populations=len(finetune.exact), first=sign_flip(finetune.test[0] - dapper.test[0]),
+    )  # fmt: skip
+    return TestedClaim(claim, p_value >= LEVEL, p_value, samples, found)
 
 
-def _falls(cells: Cells) -> dict[str, Any]:
-    row = [cells[table_place(q)] for q in (1, 2, 3, 4)]
-    steps = [float((_seeds(a) - _seeds(b)).mean()) for a, b in itertools.pairwise(row)]
-    p_value = max(_p_value(a, b) for a, b in itertools.pairwise(row))
+def _falls(results: Results) -> TestedClaim:
+    claim = "The test loss falls steadily until there are four clusters"
+    pairs = list(itertools.pairwise(results[table_key(q)] for q in (1, 2, 3, 4)))
+    steps = [float((_by_seed(a) - _by_seed(b)).mean()) for a, b in pairs]
+    p_value = max(_p_value(a, b) for a, b in pairs)
     falls = ", ".join(f"{step:.3f}" for step in steps)
-    return {
-        "claim": "The test loss falls steadily until there are four clusters",
-        "holds": min(steps) > 0 and p_value < LEVEL,
-        "p_value": p_value,
-        "samples": TABLE_SAMPLES,
-        "found": f"From each q to the next it falls by {falls}. The p-value is the largest of the "
-        "three.",
-    }
+    found = f"From each q to the next it falls by {falls}. The p-value is the largest of the three."
+    return TestedClaim(claim, min(steps) > 0 and p_value < LEVEL, p_value, TABLE_SAMPLES, found)
 
 
-def _stays(cells: Cells) -> dict[str, Any]:
-    """A claim that nothing changes is tested against a change that would show."""
-    fall = _seeds(cells[table_place(4)]) - _seeds(cells[table_place(5)])
+def _stays(results: Results) -> TestedClaim:
+    """A claim of no change is tested against a change that would show."""
+    claim = "From four clusters on, the test loss remains constant"
+    fall = _by_seed(results[table_key(4)]) - _by_seed(results[table_key(5)])
     mean = float(fall.mean())
     p_value = max(sign_flip(fall - ROUNDING), sign_flip(fall + ROUNDING))
+    holds = abs(mean) < ROUNDING and p_value < LEVEL
     way = "falls" if mean >= 0 else "rises"
-    return {
-        "claim": "From four clusters on, the test loss remains constant",
-        "holds": abs(mean) < ROUNDING and p_value < LEVEL,
-        "p_value": p_value,
-        "samples": TABLE_SAMPLES,
-        "found": f"With a fifth cluster it {way} by {abs(mean):.3f}. The p-value is that of a "
-        f"change of {ROUNDING} or more, which the paper's one decimal would show.",
-    }
+    found = TEXTS("stays", way=way, change=abs(mean), rounding=ROUNDING)
+    return TestedClaim(claim, holds, p_value, TABLE_SAMPLES, found)

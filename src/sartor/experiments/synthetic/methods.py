@@ -1,48 +1,65 @@
-"""The methods of Figure 1, what is chosen for each by validation, and how they are scored."""
+"""The methods of Figure 1, the settings that validation chooses for them, and how to score them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sartor.central import CentralModel, FedAvg, HypCluster
-from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.experiments.synthetic.population import (
     CLIENTS,
     SYMBOLS,
     Floats,
     Population,
-    Settings,
+    SyntheticSettings,
     smoothed,
 )
-from sartor.models import Model
 from sartor.personal import Dapper, Finetune, Local, Mapper, PersonalModels
 
 Fitted = CentralModel | PersonalModels
 
+MakeAlgorithm = Callable[[int, float, Any], Any]
+"""Makes an algorithm for a number of samples, a step size, and a central model or a class."""
+
 BATCH = 100
-"""Samples in a step; clients with fewer take all of theirs."""
+"""Samples in a step; clients with fewer use all of theirs."""
 
 STEPS = 20
-"""About how many steps a client takes for a model of its own."""
+"""About how many steps a client takes to train its own model."""
 
 ROUNDS, JOINT_ROUNDS = 30, 5
 """Rounds of central training, and of Mapper's joint training after them; all clients take part."""
 
 COVER = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""The λ that Dapper and Mapper choose from, for every client."""
+"""The candidates for every client's λ, of Dapper and Mapper."""
 
 RESTARTS = {2: 30, 3: 10, 4: 5, 5: 5}
-"""Starts of HypCluster for each q; of two clusters most starts end in three kinds against one."""
+"""Starts of HypCluster for each q. With two clusters, most starts separate three kinds of clients
+from one."""
 
 EVERYBODY: dict[str, Any] = {"cohort": CLIENTS, "batch": BATCH, "server_momentum": 0.0}
 
+RATES, SMOOTHINGS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), (0.0, 0.3)
+"""The step sizes and the label smoothing that every method chooses from. Smoothing tells a client
+that symbols it has not seen are possible."""
 
-class Choice(NamedTuple):
-    """What is chosen for a method and a number of samples, by validation."""
+QUICK = ((0.5, 0.0), (2.0, 0.0), (4.0, 0.0))
+QUICK_SMOOTHED = ((2.0, 0.0), (2.0, 0.3), (4.0, 0.0))
+"""The candidates of ``--quick``. Another smoothing is another program to compile, so only Local and
+Finetune, with their small programs, can choose it."""
+
+CONSTANTS = (
+    BATCH, STEPS, ROUNDS, JOINT_ROUNDS, COVER, RESTARTS, RATES, SMOOTHINGS, QUICK, QUICK_SMOOTHED
+)  # fmt: skip
+"""What the numbers depend on besides the settings."""
+
+
+class Tuned(NamedTuple):
+    """What validation chooses for a method and a number of samples."""
 
     rate: float
     smoothing: float
@@ -52,138 +69,122 @@ class Method(NamedTuple):
     """A line of Figure 1.
 
     Attributes:
-        name: what it is called.
-        fit: ``fit(rate, start, data, seed)``, where start is a central model or a class.
+        name: its name in tables and figures.
+        algorithm: makes the algorithm.
         start: the central method that it starts from.
-        held: whether λ is chosen on samples that were held out, from the central model as well.
-        smooths: whether label smoothing is chosen even by ``--quick``, or taken over.
-        like: the method whose step size it takes over, if it chooses none of its own.
+        holds_out: whether λ is chosen on samples that are held out, also from the central model.
+        smooths: whether ``--quick`` chooses the label smoothing, too, or it is taken over.
+        tuned_like: the method whose step size it takes over, if it chooses none of its own.
     """
 
     name: str
-    fit: Callable[[float, Any, ClientData, int], Fitted]
+    algorithm: MakeAlgorithm
     start: str | None = None
-    held: bool = False
+    holds_out: bool = False
     smooths: bool = False
-    like: str | None = None
+    tuned_like: str | None = None
 
-    def grid(self, settings: Settings) -> list[Choice]:
-        """What is tried: the same grid for every method; ``--quick`` has as many points for all."""
-        own = settings.smoothing
-        if not settings.quick:
-            return [Choice(rate, max(own, more)) for rate in RATES for more in SMOOTHINGS]
-        points = QUICK_SMOOTHED if self.smooths else QUICK
-        return [Choice(rate, max(own, more)) for rate, more in points]
+    def grid(self, settings: SyntheticSettings) -> list[Tuned]:
+        """The candidates: the same for every method; ``--quick`` has equally many for each."""
+        candidates: Iterable[tuple[float, float]] = itertools.product(RATES, SMOOTHINGS)
+        if settings.quick:
+            candidates = QUICK_SMOOTHED if self.smooths else QUICK
+        least = settings.smoothing
+        return [Tuned(rate, max(least, smoothing)) for rate, smoothing in candidates]
 
-
-RATES, SMOOTHINGS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), (0.0, 0.3)
-"""The step sizes and the label smoothing that every method chooses from. Smoothing tells a client
-that symbols which it has not seen are possible."""
-
-QUICK = ((0.5, 0.0), (2.0, 0.0), (4.0, 0.0))
-QUICK_SMOOTHED = ((2.0, 0.0), (2.0, 0.3), (4.0, 0.0))
-"""Those of ``--quick``: another smoothing is another program to compile, so that only Local and
-Finetune have the choice, whose programs are small."""
+    def fit(self, rate: float, start: Any, data: ClientData, seed: int) -> Fitted:
+        """Train it on clients that all have the same number of samples."""
+        samples = int((data.bounds[0, 2] - data.bounds[0, 0]).item())
+        algorithm = self.algorithm(samples, rate, start)
+        fitted: Fitted = algorithm.fit(start, data, seed=seed, progress=False)
+        return fitted
 
 
 def epochs_for(samples: int) -> int:
-    """So many passes that a client takes about the same number of steps, whatever it has."""
+    """Passes over a client's samples, such that all clients take about the same number of steps."""
     return max(1, round(STEPS / -(-samples // BATCH)))
 
 
 def rounds_for(samples: int) -> int:
-    """Fewer where a client takes several steps in each."""
+    """Rounds of central training: fewer where a client takes several steps in each."""
     return ROUNDS if samples <= BATCH else 2 * ROUNDS // 3
 
 
-def _samples(data: ClientData) -> int:
-    """How many samples a client has: the same number for all."""
-    return int((data.bounds[0, 2] - data.bounds[0, 0]).item())
+def fedavg(samples: int, rate: float, start: Any) -> FedAvg:
+    """One model for all clients."""
+    return FedAvg(rounds=rounds_for(samples), learning_rate=rate, **EVERYBODY)
 
 
-def _fedavg(rate: float, model: Model, data: ClientData, seed: int) -> CentralModel:
-    rounds = rounds_for(_samples(data))
-    return FedAvg(rounds=rounds, learning_rate=rate, **EVERYBODY).fit(
-        model, data, seed=seed, progress=False
+def hypcluster(q: int) -> MakeAlgorithm:
+    """HypCluster with q clusters."""
+    return lambda samples, rate, start: HypCluster(
+        q=q, start="kmeans++", restarts=RESTARTS[q], rounds=rounds_for(samples),
+        learning_rate=rate, **EVERYBODY,
+    )  # fmt: skip
+
+
+def local(times: int) -> MakeAlgorithm:
+    """Local, with ``times`` times the usual steps."""
+    return lambda samples, rate, start: Local(
+        epochs=times * epochs_for(samples), batch=BATCH, learning_rate=rate
     )
 
 
-def hypcluster(q: int) -> Callable[[float, Model, ClientData, int], CentralModel]:
-    """HypCluster with q clusters."""
-
-    def fit(rate: float, model: Model, data: ClientData, seed: int) -> CentralModel:
-        algorithm = HypCluster(
-            q=q, start="kmeans++", restarts=RESTARTS[q], rounds=rounds_for(_samples(data)),
-            learning_rate=rate, **EVERYBODY,
-        )  # fmt: skip
-        return algorithm.fit(model, data, seed=seed, progress=False)
-
-    return fit
+def dapper(cover: tuple[float, ...]) -> MakeAlgorithm:
+    """Dapper with candidates for λ; an epoch has five times as many samples as the client."""
+    return lambda samples, rate, start: Dapper(
+        epochs=max(1, epochs_for(samples) // 5), batch=BATCH, learning_rate=rate, cover=cover
+    )
 
 
-def _local(rate: float, model: Model, data: ClientData, seed: int) -> PersonalModels:
-    algorithm = Local(epochs=epochs_for(_samples(data)), batch=BATCH, learning_rate=rate)
-    return algorithm.fit(model, data, seed=seed, progress=False)
+def _finetune(samples: int, rate: float, start: Any) -> Finetune:
+    return Finetune(epochs=epochs_for(samples), batch=BATCH, learning_rate=rate)
 
 
-def _unstopped(rate: float, model: Model, data: ClientData, seed: int) -> PersonalModels:
-    algorithm = Local(epochs=10 * epochs_for(_samples(data)), batch=BATCH, learning_rate=rate)
-    return algorithm.fit(model, data, seed=seed, progress=False)
-
-
-def _finetune(rate: float, central: CentralModel, data: ClientData, seed: int) -> PersonalModels:
-    algorithm = Finetune(epochs=epochs_for(_samples(data)), batch=BATCH, learning_rate=rate)
-    return algorithm.fit(central, data, seed=seed, progress=False)
-
-
-def _dapper(rate: float, central: CentralModel, data: ClientData, seed: int) -> PersonalModels:
-    epochs = max(1, epochs_for(_samples(data)) // 5)  # of five times as many samples
-    algorithm = Dapper(epochs=epochs, batch=BATCH, learning_rate=rate, cover=COVER)
-    return algorithm.fit(central, data, seed=seed, progress=False)
-
-
-def _mapper(rate: float, central: CentralModel, data: ClientData, seed: int) -> PersonalModels:
-    algorithm = Mapper(
-        epochs=epochs_for(_samples(data)), batch=BATCH, learning_rate=rate, cover=COVER,
+def _mapper(samples: int, rate: float, start: Any) -> Mapper:
+    return Mapper(
+        epochs=epochs_for(samples), batch=BATCH, learning_rate=rate, cover=COVER,
         rounds=JOINT_ROUNDS, cohort=CLIENTS,
-        central_learning_rate=float(central.algorithm["learning_rate"]),
+        central_learning_rate=float(start.algorithm["learning_rate"]),
     )  # fmt: skip
-    return algorithm.fit(central, data, seed=seed, progress=False)
 
 
 METHODS = (
-    Method("FedAvg", _fedavg),
+    Method("FedAvg", fedavg),
     Method("HypCluster", hypcluster(4)),
-    Method("Local", _local, smooths=True),
+    Method("Local", local(1), smooths=True),
     Method("Finetune", _finetune, "FedAvg", smooths=True),
-    Method("Dapper", _dapper, "FedAvg", held=True),
-    Method("Mapper", _mapper, "FedAvg", held=True),
-    Method("HypCluster + Dapper", _dapper, "HypCluster", held=True),
-    Method("HypCluster + Mapper", _mapper, "HypCluster", held=True),
-    Method("Local, 10 × the steps", _unstopped, like="Local"),
+    Method("Dapper", dapper(COVER), "FedAvg", holds_out=True),
+    Method("Mapper", _mapper, "FedAvg", holds_out=True),
+    Method("HypCluster + Dapper", dapper(COVER), "HypCluster", holds_out=True),
+    Method("HypCluster + Mapper", _mapper, "HypCluster", holds_out=True),
+    Method("Local, 10 × the steps", local(10), tuned_like="Local"),
 )
-"""Central methods first: others start from them. The last one shows what stopping early does."""
+"""Central methods first, because others start from them. The last shows the effect of early
+stopping."""
 
 PAPERS = METHODS[:6]
-"""Those of the paper's Figure 1; the others go beyond it."""
+"""The methods of the paper's Figure 1; the others go beyond it."""
 
 
-CONSTANTS = (
-    BATCH, STEPS, ROUNDS, JOINT_ROUNDS, COVER, RESTARTS, RATES, SMOOTHINGS, QUICK, QUICK_SMOOTHED
-)  # fmt: skip
-"""What the numbers depend on beside the settings."""
+def method_named(name: str) -> Method:
+    """The method of a name; for Table 1 also HypCluster with another q."""
+    if name.startswith("HypCluster q="):
+        q = int(name.partition("=")[2])
+        return Method(name, hypcluster(q), tuned_like="HypCluster", smooths=True)
+    return next(method for method in METHODS if method.name == name)
 
 
-class Outcome(NamedTuple):
-    """What a method does for every client of a population: [clients].
+class PopulationScores(NamedTuple):
+    """A method's scores for every client of a population: [clients].
 
     Attributes:
         test: mean loss on the test samples.
         exact: expected loss under the client's true distribution.
-        smoothed: the same of the loss that the paper trains with.
+        smoothed: the same for the loss that the paper trains with.
         lambda_: the chosen λ, where there is one.
         cluster: the cluster, where there are several.
-        cost: what it asked of the clients, the central model's training included.
+        cost: what it cost the clients, with the training of the central model.
     """
 
     test: Floats
@@ -194,25 +195,22 @@ class Outcome(NamedTuple):
     cost: dict[str, int]
 
 
-def measure(settings: Settings, population: Population, fitted: Fitted) -> Outcome:
-    """Score what was fitted, on test samples and exactly."""
-    data = population.whole
+def measure(
+    settings: SyntheticSettings, population: Population, fitted: Fitted
+) -> PopulationScores:
+    """Score fitted models, on test samples and exactly."""
     if isinstance(fitted, CentralModel):
-        scores, cost = fitted.evaluate(data), fitted.cost
+        scores, costs = fitted.evaluate(population.whole), [fitted.cost]
     else:
-        scores, cost = fitted.evaluate(data, mixture=0), fitted.cost
-        if fitted.given is not None:
-            cost = _sum(cost, fitted.given.cost)
+        scores = fitted.evaluate(population.whole, mixture=0)
+        costs = [fitted.cost, None if fitted.given is None else fitted.given.cost]
+    known = [cost for cost in costs if cost is not None]
     losses = np.asarray(scores.example_loss, np.float64).reshape(CLIENTS, -1)
-    return Outcome(
+    return PopulationScores(
         losses[:, : population.tests].mean(axis=1),
         (settings.truth * losses[:, -SYMBOLS:]).sum(axis=1),
         (smoothed(settings.truth) * losses[:, -SYMBOLS:]).sum(axis=1),
         scores.extra.get("lambda"),
         scores.extra.get("cluster"),
-        {} if cost is None else cost.total(),
+        sum(known[1:], start=known[0]).total() if known else {},
     )
-
-
-def _sum(a: Cost | None, b: Cost | None) -> Cost | None:
-    return a if b is None else b if a is None else a + b

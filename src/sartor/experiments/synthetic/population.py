@@ -1,4 +1,4 @@
-"""The size of the experiment, its clients and their samples, and what no method can beat."""
+"""The settings of the experiment, its clients and samples, and the least possible losses."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ CLIENTS, SYMBOLS = 100, 50
 """The paper's p and d."""
 
 MOST = 1000
-"""The most samples that a client can have to train on."""
+"""The largest number of training samples of a client."""
 
 TEST = 100
-"""Test samples of a client that has the most; with fewer it has more, so that all shapes agree."""
+"""Test samples of a client with the most training samples. With fewer training samples, it has more
+test samples, so that all arrays have the same shape."""
 
 TABLE_SAMPLES = 100
 """Samples per client m_k of Table 1."""
 
 SMOOTHING = 0.1
-"""What the paper's weight 0.9 of the label leaves for all symbols."""
+"""The rest of the paper's label weight of 0.9; it is spread over all symbols."""
 
 TUNING = 2
-"""On how many populations step sizes are chosen; others than those that are reported."""
+"""How many populations step sizes are chosen on; these are not reported."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class SyntheticSettings:
     """The size of the experiment.
 
     Attributes:
         samples: the numbers of samples per client m_k of Figure 1.
         seeds: how many populations are drawn, trained on and averaged over.
-        layout: how the clients' own symbols are placed; see ``sartor.data.synthetic``.
+        layout: where the clients' own symbols are; see ``sartor.data.synthetic``.
         loss: the training loss, plain or with the paper's label smoothing; tests are always plain.
-        seed: of all randomness.
+        seed: seed of all randomness.
         quick: choose from a coarser grid, and leave out the personal methods on clusters.
     """
 
@@ -57,12 +58,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not self.samples or len(set(self.samples)) < len(self.samples):
-            raise ConfigError(f"samples={self.samples}: different numbers are needed, at least one")
+            raise ConfigError(f"samples={self.samples}: give at least one, and different numbers")
         for samples in self.samples:
             if not 3 <= samples <= MOST:
                 raise ConfigError(
-                    f"samples={samples}: a client needs at least 3, to train, to choose and to "
-                    f"tune by, and has at most {MOST}"
+                    f"samples={samples}: a client needs at least 3, one each for training, for the "
+                    f"choice of λ and for tuning, and has at most {MOST}"
                 )
         if self.seeds < 2:
             raise ConfigError(f"seeds={self.seeds}: intervals need at least 2")
@@ -72,8 +73,8 @@ class Settings:
             raise ConfigError(f"loss={self.loss!r}: choose 'plain' or 'smoothed'")
 
     @classmethod
-    def small(cls, **changes: Any) -> Settings:
-        """What ``--quick`` runs."""
+    def small(cls, **changes: Any) -> SyntheticSettings:
+        """The settings of ``--quick``."""
         return cls(**{"samples": (5, 20, 100), "seeds": 6, "quick": True, **changes})
 
     @property
@@ -90,33 +91,31 @@ class Settings:
         """The hypothesis class: all distributions over the symbols."""
         return categorical(SYMBOLS, smoothing=self.smoothing if smoothing is None else smoothing)
 
-    def to_table(self) -> dict[str, Any]:
-        """Plain values, as they are written to files."""
-        return {**dataclasses.asdict(self), "samples": list(self.samples)}
-
 
 class Population(NamedTuple):
     """The samples of one draw of all clients.
 
     Attributes:
-        seed: of everything that is trained on it.
-        whole: every client with all of its samples to train on.
-        held: the same with a fifth of them held out, to choose λ by.
-        tests: how many samples of a client's test part are looked at.
+        seed: of all training on it.
+        whole: every client trains on all of its samples.
+        held_out: the same, with a fifth of them held out to choose λ.
+        tests: how many samples of a client's test part count.
     """
 
     seed: int
     whole: ClientData
-    held: ClientData
+    held_out: ClientData
     tests: int
 
 
-def draw(settings: Settings, number: int, samples: int, *, tuning: bool = False) -> Population:
+def draw(
+    settings: SyntheticSettings, number: int, samples: int, *, tuning: bool = False
+) -> Population:
     """Draw a population.
 
-    Whatever its number of samples, a client's rows are the same: those it trains on, those that it
-    is tested on, and in the end every symbol once, to compute expectations by. To choose step
-    sizes by, a fifth of the samples is taken for the test.
+    A client's rows do not depend on its number of samples: first the training samples, then the
+    test samples, and last every symbol once, to compute expectations from. For tuning, a fifth of
+    the training samples serves as the test.
     """
     seed = settings.seed * 100_003 + number
     drawn = synthetic(CLIENTS, SYMBOLS, MOST + TEST, settings.layout, seed)
@@ -135,7 +134,7 @@ def draw(settings: Settings, number: int, samples: int, *, tuning: bool = False)
 
 
 def smoothed(truth: Floats) -> Floats:
-    """Distributions of labels that are smoothed as the paper does."""
+    """The distributions of labels that are smoothed as in the paper."""
     return (1 - SMOOTHING) * truth + SMOOTHING / truth.shape[1]
 
 
@@ -144,25 +143,25 @@ def _fifth(samples: int) -> int:
 
 
 def bayes_limit(truth: Floats) -> float:
-    """The mean entropy of the clients' distributions: what a client's own best model costs it.
+    """The mean entropy of the clients' distributions: the least loss that any models can have.
 
-    >>> round(bayes_limit(Settings().truth), 3)
+    >>> round(bayes_limit(SyntheticSettings().truth), 3)
     1.929
     """
     return float(-xlogy(truth, truth).sum(axis=1).mean())
 
 
 def population_limit(truth: Floats, q: int, starts: int = 40, seed: int = 0) -> float:
-    """The least mean loss found of q distributions of which every client takes the best.
+    """The least mean loss found for q distributions, where every client takes the best of them.
 
     The best distribution of a cluster is its clients' mean, so this is a search over partitions:
-    alternately take means and the best of them, then move single clients while that helps.
+    alternate between means and clients' best means, then move single clients while that helps.
 
-    >>> round(population_limit(Settings().truth, 4), 3)
+    >>> round(population_limit(SyntheticSettings().truth, 4), 3)
     2.469
     """
     if not 1 <= q <= len(truth):
-        raise ConfigError(f"q={q}: there can be 1 to {len(truth)} clusters of so many clients")
+        raise ConfigError(f"q={q}: {len(truth)} clients can have 1 to {len(truth)} clusters")
     if not (truth > 0).all():
         raise ConfigError("population_limit needs distributions in which every symbol is possible")
     random = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""All seeds together: what is the same for every number that is reported."""
+"""All seeds of the experiment together: estimates, differences and tests over writers."""
 
 from __future__ import annotations
 
@@ -11,39 +11,35 @@ from scipy import special
 from sartor.data import ClientData
 from sartor.evaluation import Scores
 from sartor.evaluation.statistics import bootstrap_interval, sign_flip
-from sartor.experiments.emnist.cells import Cell
-from sartor.experiments.emnist.settings import Settings
+from sartor.experiments.emnist.settings import GROUPS, EmnistSettings
+from sartor.experiments.emnist.work import Results
 
 Floats = npt.NDArray[np.float64]
-Cells = dict[tuple[int, str], Cell]
-"""Cells by seed and name."""
-
-GROUPS = ("seen", "unseen")
 
 
-class Pool:
-    """All seeds together: a value for every seed and writer, NaN where it is not in a group.
+class PooledSeeds:
+    """The values of all seeds and writers; NaN where a writer is not in a group.
 
-    Writers are the unit that is drawn: one who takes part in several seeds counts once, with the
-    mean over them. What differs from seed to seed is reported beside it.
+    Writers are the sampling unit: a writer of several seeds counts once, with the mean over them.
+    The variation between seeds is reported separately.
     """
 
-    def __init__(self, settings: Settings, data: ClientData, cells: Cells) -> None:
-        self.settings, self.cells = settings, cells
-        self.place = {client: k for k, client in enumerate(data.ids)}
+    def __init__(self, settings: EmnistSettings, data: ClientData, results: Results) -> None:
+        self.settings, self.results = settings, results
+        self._place = {client: k for k, client in enumerate(data.ids)}
 
     def values(self, name: str, group: str, what: str = "accuracy") -> Floats:
-        """[seeds, writers] a number of every writer in a group."""
-        out = np.full((self.settings.seeds, len(self.place)), np.nan)
+        """[seeds, writers] a number for every writer in a group."""
+        out = np.full((self.settings.seeds, len(self._place)), np.nan)
         for seed in range(self.settings.seeds):
-            scores = self.cells[seed, name].scores
+            scores = self.results[seed, name].scores
             column = getattr(scores, what) if hasattr(scores, what) else scores.extra[what]
-            where = np.array([self.place[client] for client in scores.client])
+            where = np.array([self._place[client] for client in scores.client])
             out[seed, where] = np.where(member(scores, group), column, np.nan)
         return out
 
     def estimate(self, values: Floats) -> dict[str, Any]:
-        """The mean with a 95% interval over writers, and the means of the seeds."""
+        """The mean with a 95% interval over writers, and the mean of each seed."""
         mean, weights = by_writer(values)
         low, high = bootstrap_interval(mean, weights)
         by_seed = np.nanmean(values, axis=1)
@@ -58,11 +54,11 @@ class Pool:
         return self.tested(self.values(a, group, what) - self.values(b, group, what))
 
     def tested(self, values: Floats, than: float = 0.0) -> dict[str, Any]:
-        """An estimate of differences, and p-values that their mean is ``than``.
+        """An estimate of differences, with p-values for a mean of ``than``.
 
-        ``p_value`` is of sign flips over writers: whether these trained models would differ for
-        other writers. ``p_seeds`` is of a t-test over seeds: whether models that are trained
-        anew would; ``None`` with one seed.
+        ``p_value`` is from sign flips over writers: would these models differ for other writers?
+        ``p_seeds`` is from a t-test over seeds: would models that are trained again differ? It is
+        ``None`` with one seed.
         """
         mean, weights = by_writer(values - than)
         by_seed = np.nanmean(values, axis=1) - than
@@ -75,7 +71,7 @@ class Pool:
 
 
 def _over_seeds(differences: Floats) -> float | None:
-    """The p-value that the mean of a few seeds' differences is zero."""
+    """The p-value of a t-test for a mean of zero."""
     count = len(differences)
     if count < 2:
         return None
@@ -86,7 +82,7 @@ def _over_seeds(differences: Floats) -> float | None:
 
 
 def by_writer(values: Floats) -> tuple[Floats, Floats]:
-    """The mean of every writer that has a value, and in how many seeds it has."""
+    """The mean of every writer with a value, and the number of seeds with one."""
     counts = (~np.isnan(values)).sum(axis=0)
     some = counts > 0
     means = np.nansum(values[:, some], axis=0) / counts[some]
@@ -94,14 +90,9 @@ def by_writer(values: Floats) -> tuple[Floats, Floats]:
 
 
 def member(scores: Scores, group: str) -> npt.NDArray[np.bool_]:
-    """Who belongs to a group: "seen", "unseen", "all", or the writers of a domain."""
-    if group in ("seen", "unseen"):
+    """Which writers belong to a group: "seen", "unseen", "all", or a domain."""
+    if group in GROUPS:
         return scores.seen if group == "seen" else ~scores.seen
     if group == "all":
         return np.ones(len(scores), np.bool_)
     return np.array(scores.domain) == group
-
-
-def cell_name(row: str, column: str) -> str:
-    """The cell of the tables' row and column."""
-    return row if column == "initial" else f"{row} + {column}"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from sartor.report import write_report
+from sartor.experiments.pages import write_report
 
 MEASURE = """<script>
 const rows = [...document.querySelectorAll("table")].map(t => [...t.rows].map(

@@ -1,4 +1,4 @@
-"""A small run and small experiments that many tests look at, and a browser to look with."""
+"""Small experiments without any training that many tests look at, and a browser to look with."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from made_up import made_up, made_up_emnist
+from made_up import made_up_emnist, made_up_regret, made_up_synthetic
 
 import sartor
-from sartor.experiments import emnist
-from sartor.experiments.synthetic import Settings
+from sartor.experiments.emnist import EmnistSettings
+from sartor.experiments.regret import RegretSettings
+from sartor.experiments.synthetic import SyntheticSettings
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
@@ -67,15 +68,34 @@ def run(tmp_path_factory):
     return out
 
 
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Pages without figures, which take most of the time."""
+    monkeypatch.setattr("sartor.report.page._figure", lambda figure, caption, save: caption)
+
+
 @pytest.fixture(scope="session")
 def experiment(tmp_path_factory):
-    """A finished synthetic experiment."""
-    settings = Settings.small(samples=(5, 50), seeds=3)
-    return made_up(settings, tmp_path_factory.mktemp("experiment") / "synthetic")
+    """A made-up synthetic experiment."""
+    settings = SyntheticSettings.small(samples=(5, 50), seeds=3)
+    with pytest.MonkeyPatch.context() as patch:
+        made = made_up_synthetic(settings, tmp_path_factory.mktemp("made-up") / "synthetic", patch)
+    return made
 
 
 @pytest.fixture(scope="session")
 def handwriting(tmp_path_factory):
-    """A finished EMNIST experiment with all its parts and two seeds."""
-    settings = emnist.Settings(data="writers.h5", seeds=2, cover=(0.0, 0.5, 1.0))
-    return made_up_emnist(settings, tmp_path_factory.mktemp("handwriting") / "emnist")
+    """A made-up EMNIST experiment with all its parts and two seeds."""
+    settings = EmnistSettings(data="writers.h5", seeds=2, cover=(0.0, 0.5, 1.0))
+    with pytest.MonkeyPatch.context() as patch:
+        made = made_up_emnist(settings, tmp_path_factory.mktemp("made-up") / "emnist", patch)
+    return made
+
+
+@pytest.fixture(scope="session")
+def advised(tmp_path_factory):
+    """A made-up regret experiment."""
+    settings = RegretSettings.small(samples=(5, 50))
+    with pytest.MonkeyPatch.context() as patch:
+        made = made_up_regret(settings, tmp_path_factory.mktemp("made-up") / "regret", patch)
+    return made

@@ -1,0 +1,1 @@
+"""What several experiments share: their directory, saved parts, workers and verdicts."""

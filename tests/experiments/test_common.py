@@ -1,0 +1,156 @@
+"""What experiments share: workers that can be stopped, saved parts, and the directory."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sartor.errors import CheckpointError, DataError, FileError, InterruptedRun
+from sartor.experiments.common.directory import ExperimentDirectory, ExperimentKind
+from sartor.experiments.common.saved import load_saved
+from sartor.experiments.common.workers import workers
+from sartor.files import save_tree
+from sartor.interrupts import asked_to_stop
+from sartor.report import PageKind
+from sartor.report.page import Section
+
+KIND = ExperimentKind(
+    "trial", PageKind("A trial", lambda record: [Section("All")]), may_grow=("seeds", "parts")
+)
+
+
+def test_workers_run_everything_and_count_it():
+    done = []
+    with workers("trial", 5, 2, False) as crew:
+
+        def work(n):
+            done.append(n)
+            crew.count(f"part {n}")
+
+        crew.run([lambda n=n: work(n) for n in range(3)])
+        crew.run([lambda n=n: work(n) for n in range(3, 5)])
+        assert crew.finished == 5
+    assert sorted(done) == list(range(5))
+
+
+crews = []
+"""All workers of these tests, to look at after an error."""
+
+
+def run(total, threads, make):
+    """Run the tasks that ``make`` makes for the workers."""
+    with workers("trial", total, threads, False) as crew:
+        crews.append(crew)
+        crew.run(make(crew))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_error_stops_all_work(threads):
+    done, stopped = [], []
+
+    def fail():
+        raise DataError("no more ink")
+
+    def wait():
+        while not asked_to_stop():
+            time.sleep(0.01)
+        stopped.append(True)
+
+    tasks = [fail, wait][:threads] + [lambda n=n: done.append(n) for n in range(20)]
+    with pytest.raises(DataError, match="no more ink"):
+        run(9, threads, lambda crew: tasks)
+    assert len(done) < 20 and stopped == [True] * (threads - 1)
+
+
+def test_ctrl_c_stops_after_the_current_part():
+    done = []
+
+    def work(crew, n):
+        if n == 0:
+            signal.raise_signal(signal.SIGINT)  # as Ctrl-C
+            done.append(n)
+            crew.count()
+        else:
+            assert crew.stopping.wait(10)
+
+    with pytest.raises(InterruptedRun, match="stopped with 1 of 3 cells done"):
+        run(3, 1, lambda crew: [lambda n=n: work(crew, n) for n in range(3)])
+    assert done == [0]
+
+
+def test_ctrl_c_during_the_last_part_loses_nothing():
+    def work(crew):
+        signal.raise_signal(signal.SIGINT)
+        crew.count()
+
+    with pytest.raises(KeyboardInterrupt):
+        run(1, 1, lambda crew: [lambda: work(crew)])
+    assert crews[-1].finished == 1
+
+
+def test_saved_parts_are_read_back_or_refused(tmp_path):
+    path = tmp_path / "part.safetensors"
+    save_tree(path, {"loss": np.arange(3.0)}, {"recipe": "flour and water"})
+    arrays, metadata = load_saved(path, "flour and water")
+    assert arrays["loss"].tolist() == [0, 1, 2] and metadata["recipe"] == "flour and water"
+    with pytest.raises(CheckpointError, match=r"by another version .* remove .* to compute every"):
+        load_saved(path, "flour and milk")
+    with pytest.raises(FileError, match="is damaged; remove it, and it is computed again"):
+        load_saved(path, "flour and water", "versions")
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(FileError, match="is damaged; remove it, and it is computed again"):
+        load_saved(path, "flour and water")
+
+
+def directory(out, resume=False, kind=KIND, **settings):
+    return ExperimentDirectory(out, kind, {"seeds": 2, "parts": ["a"], **settings}, resume=resume)
+
+
+def finished(out):
+    made = directory(out)
+    assert not out.exists()  # nothing is written before it begins
+    made.begin()
+    return made.finish({"seed": 0}, pa.table({"client": ["a"]}), {"a": 1.0})
+
+
+def test_a_directory_holds_settings_results_and_report(tmp_path):
+    results = finished(tmp_path / "out")
+    assert results["experiment"] == "trial" and results["wall_seconds"]["cells"] == {"a": 1.0}
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {
+        "config.toml", "events.jsonl", "per_client.parquet", "report.html", "results.json"
+    }  # fmt: skip
+    assert "[trial]\nseeds = 2" in (tmp_path / "out" / "config.toml").read_text()
+    again = directory(tmp_path / "out", resume=True)
+    again.begin()
+    events = (tmp_path / "out" / "events.jsonl").read_text()
+    assert [word in events for word in ("started", "finished", "resumed")] == [True] * 3
+
+
+def test_settings_may_grow_and_not_change(tmp_path):
+    finished(tmp_path / "out")
+    directory(tmp_path / "out", resume=True, seeds=3, parts=["b", "a"])
+    for wrong, message in (
+        ({"seeds": 1}, "has seeds = 2, not 1; give at least these"),
+        ({"parts": ["b"]}, r"has parts = \['a'\], not \['b'\]; give at least these"),
+        ({"rounds": 5}, "has rounds = None, not 5; give the same settings, or choose another"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            directory(tmp_path / "out", resume=True, **wrong)
+
+
+def test_other_directories_are_left_alone(tmp_path):
+    finished(tmp_path / "out")
+    with pytest.raises(FileError, match=r"is not empty; continue its experiment with --resume"):
+        directory(tmp_path / "out")
+    with pytest.raises(FileError, match="is not of this experiment"):
+        directory(tmp_path / "out", resume=True, kind=ExperimentKind("other", KIND.page))
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match="is a file; --out names a directory"):
+        directory(tmp_path / "file")
+    with pytest.raises(FileError, match="holds no experiment to resume, but other files"):
+        directory(tmp_path, resume=True)
