@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sartor.engine import check
 from sartor.experiments.common.directory import ExperimentDirectory, ExperimentKind, plain_settings
 from sartor.experiments.emnist.methods import families
 from sartor.experiments.emnist.page import PAGE
 from sartor.experiments.emnist.results import as_text, client_table, most_memory, summarise
 from sartor.experiments.emnist.settings import EmnistSettings
 from sartor.experiments.emnist.work import run_all
+from sartor.models import check
 from sartor.runs.record import noted
 
 __all__ = ["PAGE", "EmnistSettings", "as_text", "reproduce"]
@@ -44,7 +44,7 @@ def reproduce(
         check(settings.model, data)
         for family in families(settings):
             if family.central is not None:
-                family.central.check(data)
+                family.central.check(settings.model, data)
         directory.begin()
         results = run_all(settings, data, directory, progress)
     found = {**summarise(settings, data, results), "memory": most_memory(results.values())}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sartor.experiments.emnist.words import quick_version, titled
+from sartor.experiments.emnist.words import quick_version, titled, with_warm_rounds
 from sartor.report.numbers import amount
 from sartor.report.page import Row, Section, Texts, listed
 
@@ -74,7 +74,7 @@ def _algorithms(results: Row) -> list[list[str]]:
     }
     for row, algorithms in known.items():
         central = algorithms["central"]
-        found.append([titled(row), _steps(central) + more[row].format(**central)])
+        found.append([titled(row), _steps(central) + more[row].format(**with_warm_rounds(central))])
     dapper, mapper = personal["dapper"], personal["mapper"]
     return [
         *found,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sartor.experiments.common.claims import VERDICT
 from sartor.experiments.emnist.figures import one_lambda_figure
 from sartor.experiments.emnist.settings import GROUPS
-from sartor.experiments.emnist.words import data_note, table_methods, titled
+from sartor.experiments.emnist.words import data_note, table_methods, titled, with_warm_rounds
 from sartor.report.figures import shares_figure
 from sartor.report.numbers import (
     Show,
@@ -80,7 +80,7 @@ def studies(results: Row) -> dict[str, Study]:
         "hypcluster from random": "random models",
     }
     starts = {
-        name: title.format(**results["algorithms"][name]["central"])
+        name: title.format(**with_warm_rounds(results["algorithms"][name]["central"]))
         for name, title in starts.items()
         if name in results["algorithms"]
     }

@@ -119,3 +119,13 @@ def quick_version(results: Mapping[str, Any]) -> str:
         f"This is the quick version: {', '.join(changes)}. {left_out}Its accuracies are not the "
         "paper's."
     )
+
+
+def with_warm_rounds(central: Row) -> Row:
+    """The settings of a central algorithm, with the rounds of a warm start under one name.
+
+    They were settings of HypCluster itself before they were settings of its start.
+    """
+    start = central.get("start")
+    rounds = start.get("rounds") if isinstance(start, dict) else None
+    return {"warm_rounds": rounds, **central}

@@ -213,7 +213,7 @@ class FamilyRun:
     def _score_personal(
         self, personal: Personal, central: CentralModel | None
     ) -> tuple[Scores, dict[str, Any]]:
-        chooses = len(personal.cover) > 1
+        chooses = len(personal.choices().cover) > 1
         data = self.seed.view(self.family.order, all_images=not chooses)
         models = personal.fit(central or self.settings.model, data, keep=False, **self._common)
         scores = dataclasses.replace(models.evaluate(data), baseline=None)
