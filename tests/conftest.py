@@ -43,7 +43,7 @@ def real_emnist() -> Path:
 
 
 COMPILING = {
-    "test_adapters", "test_agnostic", "test_clusters", "test_combinations", "test_cost",
+    "test_adapters", "test_advise", "test_advised", "test_agnostic", "test_clusters", "test_combinations", "test_cost",
     "test_dapper", "test_emnist", "test_fedavg", "test_fleeting", "test_mapper", "test_models",
     "test_personal", "test_together",
 }  # fmt: skip
