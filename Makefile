@@ -2,6 +2,7 @@
 #
 #   make demo     the paper's synthetic experiment, made small, and its report: a minute
 #   make test     all checks: style, types, architecture, tests with coverage
+#   make soak     long campaigns of kills, and property tests with 500 examples each
 #   make bench    compare speed with other libraries (see bench/README.md)
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ ARGS ?=
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test bench lint format clean
+.PHONY: demo test soak bench lint format clean
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
@@ -20,6 +21,9 @@ demo: $(INSTALLED)
 
 test: lint
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term $(PYTEST_ARGS)
+
+soak: $(INSTALLED)
+	$(BIN)/python -m pytest -n auto -m 'soak or hypothesis' --hypothesis-profile=soak $(PYTEST_ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -23,7 +23,8 @@ for name, value in CACHE.items():
     jax.config.update(name, value)
 
 # Compilation makes the first example slow, which says nothing about the code.
-hypothesis.settings.register_profile("sartor", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.register_profile("sartor", deadline=None, derandomize=True, max_examples=20)
+hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=500)
 hypothesis.settings.load_profile("sartor")
 
 
@@ -44,7 +45,7 @@ def real_emnist() -> Path:
 
 COMPILING = {
     "test_adapters", "test_advise", "test_advised", "test_agnostic", "test_clusters", "test_combinations", "test_cost",
-    "test_dapper", "test_emnist", "test_fedavg", "test_fleeting", "test_mapper", "test_models",
+    "test_dapper", "test_discrepancy", "test_emnist", "test_fedavg", "test_fleeting", "test_mapper", "test_models",
     "test_personal", "test_together",
 }  # fmt: skip
 """Modules of many small programs, which take longer to compile well than to run."""
