@@ -9,6 +9,9 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 ARGS ?=
 
+# A worker takes whole modules, so that what a module's tests share is made once.
+WORKERS := -n auto --dist loadscope --no-loadscope-reorder
+
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
@@ -20,10 +23,10 @@ demo: $(INSTALLED)
 	$(BIN)/sartor reproduce synthetic --quick --out runs/demo
 
 test: lint
-	$(BIN)/python -m pytest -n auto --cov --cov-report=term $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(WORKERS) --cov --cov-report=term $(PYTEST_ARGS)
 
 soak: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto -m 'soak or hypothesis' --hypothesis-profile=soak $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m 'soak or hypothesis' --hypothesis-profile=soak $(PYTEST_ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -28,6 +28,19 @@ hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max
 hypothesis.settings.load_profile("sartor")
 
 
+SLOW = (
+    "test_synthetic", "test_regret", "test_emnist", "test_dapper", "test_mapper", "test_fedavg",
+    "test_devices", "test_personal", "test_hypcluster", "test_advise", "test_resume",
+    "test_discrepancy", "test_together", "test_models",
+)  # fmt: skip
+"""Modules that take long. Workers take whole modules, and should not end with one of these."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put slow modules first."""
+    items.sort(key=lambda item: SLOW.index(n) if (n := item.path.stem) in SLOW else len(SLOW))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def ctrl_c() -> None:
     """Programs in the background ignore Ctrl-C, and so would the programs that tests start."""
@@ -44,9 +57,9 @@ def real_emnist() -> Path:
 
 
 COMPILING = {
-    "test_adapters", "test_advise", "test_advised", "test_agnostic", "test_clusters", "test_combinations", "test_cost",
-    "test_dapper", "test_discrepancy", "test_emnist", "test_fedavg", "test_fleeting", "test_mapper", "test_models",
-    "test_personal", "test_together",
+    "test_adapters", "test_advise", "test_advised", "test_agnostic", "test_clusters",
+    "test_combinations", "test_cost", "test_dapper", "test_discrepancy", "test_emnist",
+    "test_fedavg", "test_fleeting", "test_mapper", "test_models", "test_personal", "test_together",
 }  # fmt: skip
 """Modules of many small programs, which take longer to compile well than to run."""
 

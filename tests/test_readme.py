@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
 import pytest
+
+import sartor
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -17,6 +20,8 @@ def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys):
     code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
+    few = functools.partial(sartor.theory.discrepancies, steps=20)  # 200 take ten seconds
+    monkeypatch.setattr("sartor.theory.discrepancies", few)
     exec(compile(code, "README.md", "exec"), {})
     said = capsys.readouterr().out
     assert "against the central model" in said
