@@ -36,7 +36,7 @@ of_each = pytest.mark.parametrize("name", CASES)
 def test_ascent_reaches_the_closed_form_and_does_not_pass_it(name, seed):
     model, make, told, more = CASES[name]
     draw = np.random.default_rng(seed)
-    a, b = make(draw, 30), make(draw, 20)
+    a, b = make(draw, 150), make(draw, 20)  # two batches, the second of them filled up; and one
     true = discrepancy(model, a, b, **told)
     found = discrepancy(model, a, b, **told, **more, method="ascent")
     assert true.exact and not found.exact
