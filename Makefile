@@ -2,16 +2,20 @@
 #
 #   make demo     the paper's synthetic experiment, made small, and its report: a minute
 #   make test     all checks: style, types, architecture, tests with coverage
+#   make soak     long campaigns of kills, and property tests with 500 examples each
 #   make bench    compare speed with other libraries (see bench/README.md)
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
 ARGS ?=
 
+# A worker takes whole modules, so that what a module's tests share is made once.
+WORKERS := -n auto --dist loadscope --no-loadscope-reorder
+
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test bench lint format clean
+.PHONY: demo test soak bench lint format clean
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
@@ -19,7 +23,10 @@ demo: $(INSTALLED)
 	$(BIN)/sartor reproduce synthetic --quick --out runs/demo
 
 test: lint
-	$(BIN)/python -m pytest -n auto --cov --cov-report=term $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(WORKERS) --cov --cov-report=term $(PYTEST_ARGS)
+
+soak: $(INSTALLED)
+	$(BIN)/python -m pytest $(WORKERS) -m 'soak or hypothesis' --hypothesis-profile=soak $(PYTEST_ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -23,8 +23,22 @@ for name, value in CACHE.items():
     jax.config.update(name, value)
 
 # Compilation makes the first example slow, which says nothing about the code.
-hypothesis.settings.register_profile("sartor", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.register_profile("sartor", deadline=None, derandomize=True, max_examples=20)
+hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=500)
 hypothesis.settings.load_profile("sartor")
+
+
+SLOW = (
+    "test_synthetic", "test_regret", "test_emnist", "test_dapper", "test_mapper", "test_fedavg",
+    "test_devices", "test_personal", "test_hypcluster", "test_advise", "test_resume",
+    "test_discrepancy", "test_together", "test_models",
+)  # fmt: skip
+"""Modules that take long. Workers take whole modules, and should not end with one of these."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put slow modules first."""
+    items.sort(key=lambda item: SLOW.index(n) if (n := item.path.stem) in SLOW else len(SLOW))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -43,9 +57,10 @@ def real_emnist() -> Path:
 
 
 COMPILING = {
-    "test_adapters", "test_agnostic", "test_clusters", "test_combinations", "test_cost",
-    "test_dapper", "test_emnist_run", "test_fedavg", "test_mapper", "test_models", "test_on_demand",
-    "test_personal", "test_readme", "test_vectorize",
+    "test_adapters", "test_advise", "test_advised", "test_agnostic", "test_apfl", "test_clusters",
+    "test_combinations", "test_cost", "test_dapper", "test_discrepancy", "test_emnist_run",
+    "test_fedavg", "test_fedper", "test_mapper", "test_models", "test_on_demand",
+    "test_one_client", "test_personal", "test_readme", "test_scaffold", "test_vectorize",
 }  # fmt: skip
 """Modules of many small programs, which take longer to compile well than to run."""
 

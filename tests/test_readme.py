@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import click
 import pytest
 import typer
 
+import sartor
 from sartor.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,6 +55,8 @@ def test_python_blocks_run(page, tmp_path, monkeypatch, capsys):
         pytest.importorskip(package)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
+    few = functools.partial(sartor.theory.discrepancies, steps=20)  # 200 take ten seconds
+    monkeypatch.setattr("sartor.theory.discrepancies", few)
     space: dict[str, object] = {"__name__": "__main__"}
     for code, line in python_of(page):
         # Empty lines before the code make tracebacks name the line of the page.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sartor.advice.decide import decide
-from sartor.advice.holdout import Losses
+from sartor.advice.decide import best, decide
+from sartor.advice.holdout import HeldOutLosses
 
 
 def drawn(seed, gain, clients=80, examples=20, noise=1.0, tail=0.0):
@@ -17,27 +17,27 @@ def drawn(seed, gain, clients=80, examples=20, noise=1.0, tail=0.0):
     unlucky = 20 * tail * (draw.random(len(owner)) < 0.05)
     own = base - gains[owner] + noise * draw.normal(size=len(owner)) + unlucky
     trained = np.full(len(owner), examples * 4 // 5)
-    losses = Losses(owner, {"global": base, "local": own}, trained)
+    losses = HeldOutLosses(owner, {"global": base, "local": own}, trained)
     return losses, gains - tail, np.full(clients, examples)
 
 
 def regret(found, gains):
-    got = np.where(found.choice == "local", gains, 0.0)
+    got = np.where(best(found.score) == "local", gains, 0.0)
     return float((np.maximum(gains, 0) - got).mean())
 
 
 def test_clients_that_differ_are_told_apart():
     losses, gains, size = drawn(0, lambda draw, n: draw.choice([-1.0, 1.0], n))
-    found = decide(losses, None, size, "global")
+    found = decide(losses, None, size)
     assert found.trust and regret(found, gains) < 0.02
-    assert ((found.choice == "local") == (gains > 0)).mean() > 0.95
+    assert ((best(found.score) == "local") == (gains > 0)).mean() > 0.95
 
 
 def test_clients_that_do_not_differ_get_one_answer():
-    for gain, best in ((0.3, "local"), (-0.3, "global")):
+    for gain, answer in ((0.3, "local"), (-0.3, "global")):
         losses, _, size = drawn(1, lambda draw, n, gain=gain: gain)
-        found = decide(losses, None, size, "global")
-        assert (found.choice == best).mean() > 0.97
+        found = decide(losses, None, size)
+        assert (best(found.score) == answer).mean() > 0.97
 
 
 def test_unlucky_examples_do_not_make_clients_differ():
@@ -45,14 +45,14 @@ def test_unlucky_examples_do_not_make_clients_differ():
     regrets = []
     for seed in range(10):
         losses, gains, size = drawn(seed, lambda draw, n: 0.5, tail=1.0)
-        regrets.append(regret(decide(losses, None, size, "global"), gains))
+        regrets.append(regret(decide(losses, None, size), gains))
     assert np.mean(regrets) < 0.1  # to take the local model by its luck costs much more
 
 
 def test_never_much_worse_than_the_best_constant():
     for seed in range(10):
         losses, gains, size = drawn(seed, lambda draw, n: 0.2 + 0.5 * draw.normal(size=n))
-        found = decide(losses, None, size, "global")
+        found = decide(losses, None, size)
         constant = min(np.maximum(gains, 0).mean() - gains.mean(), np.maximum(gains, 0).mean())
         assert regret(found, gains) <= constant + 0.02
 
@@ -66,12 +66,12 @@ def test_what_more_examples_will_bring_is_added():
     def losses(share):
         own = 2 + 10 / (share * examples) + 0.1 * draw.normal(size=len(owner))
         trained = np.full(len(owner), round(share * examples))
-        return Losses(owner, {"global": np.full(len(owner), 2.55), "local": own}, trained)
+        return HeldOutLosses(owner, {"global": np.full(len(owner), 2.55), "local": own}, trained)
 
     size = np.full(clients, examples)
-    assert (decide(losses(0.8), None, size, "global").choice == "global").all()
-    found = decide(losses(0.8), losses(0.6), size, "global")
-    assert (found.choice == "local").all()
+    assert (best(decide(losses(0.8), None, size).score) == "global").all()
+    found = decide(losses(0.8), losses(0.6), size)
+    assert (best(found.score) == "local").all()
     assert np.allclose(found.gain["local"], 0.05, atol=0.02)
 
 
@@ -85,9 +85,11 @@ def test_of_few_examples_each_size_has_its_own_curve():
     some = np.where(every > 2, some, most)  # of two examples no fold more can be left out
 
     def losses(trained):
-        return Losses(owner, {"global": np.ones(len(owner)), "local": 1 + 1 / trained}, trained)
+        return HeldOutLosses(
+            owner, {"global": np.ones(len(owner)), "local": 1 + 1 / trained}, trained
+        )
 
-    found = decide(losses(most), losses(some), sizes, "global")
+    found = decide(losses(most), losses(some), sizes)
     truth = -1.0 / sizes
     tells = sizes > 2
     assert np.abs(found.gain["local"] - truth)[tells].max() < 0.12
@@ -102,7 +104,7 @@ def test_what_advice_paid_is_honest():
     expected, paid, chance = [], [], 1 / np.sqrt(80 * 10)  # of the mean of all differences
     for seed in range(40):
         losses, _, size = drawn(seed, lambda draw, n: 0.0, examples=10)
-        found = decide(losses, None, size, "global")
+        found = decide(losses, None, size)
         expected.append(np.maximum(found.gain["local"], 0).mean())
         paid.append(np.nanmean(found.paid))
     assert 0 <= np.mean(paid) < 0.5 * chance  # of half a normal distribution 0.4
@@ -115,9 +117,9 @@ def test_advice_that_does_not_pay_is_not_given():
     owner = np.repeat(np.arange(40), 20)
     more = np.where(np.arange(len(owner)) % 2 == 0, -3.0, 2.9)  # the halves contradict each other
     base = draw.exponential(1.0, len(owner))
-    losses = Losses(owner, {"global": base, "local": base + more}, np.full(len(owner), 16))
-    found = decide(losses, None, np.full(40, 20), "global")
-    assert found.gain["local"].mean() > 0 and (found.choice == "global").all()
+    losses = HeldOutLosses(owner, {"global": base, "local": base + more}, np.full(len(owner), 16))
+    found = decide(losses, None, np.full(40, 20))
+    assert found.gain["local"].mean() > 0 and (best(found.score) == "global").all()
     assert (found.paid == 0).all()
 
 
@@ -132,10 +134,10 @@ def test_the_cut_is_for_the_size_and_leaves_the_others_certain():
 
         def losses(trained, wild=0.0, owner=owner, draw=draw):
             own = 1.05 + 0.3 * draw.normal(size=len(owner)) + wild * (owner == 0)
-            return Losses(owner, {"global": np.ones(len(owner)), "local": own}, trained)
+            return HeldOutLosses(owner, {"global": np.ones(len(owner)), "local": own}, trained)
 
-        found = decide(losses(every - held), losses(every - 2 * held, wild), size, "global")
-        assert found.gain["local"][0] < 0.7 and (found.choice == "global").all()
+        found = decide(losses(every - held), losses(every - 2 * held, wild), size)
+        assert found.gain["local"][0] < 0.7 and (best(found.score) == "global").all()
         assert found.deviation["local"][1:].max() < 0.05
 
 
@@ -151,8 +153,8 @@ def test_differences_that_are_chance_are_rarely_believed():
 
 def test_what_is_expected_follows_the_client_even_where_one_answer_suits_all():
     losses, gains, size = drawn(3, lambda draw, n: draw.uniform(1.0, 9.0, n))
-    found = decide(losses, None, size, "global")
-    assert found.trust is None and (found.choice == "local").all()
+    found = decide(losses, None, size)
+    assert found.trust is None and (best(found.score) == "local").all()
     assert np.corrcoef(found.gain["local"], gains)[0, 1] > 0.9
     assert (found.gain["local"] > 2 * found.deviation["local"]).mean() > 0.8  # it is clear
 
@@ -173,7 +175,7 @@ def uneven(seed, fit_to, spoilt=False):
 
     def losses(trained):
         more = fit_to(trained) * draw.exponential(1.0, len(owner))
-        return Losses(owner, {"global": base, "local": base + more}, trained)
+        return HeldOutLosses(owner, {"global": base, "local": base + more}, trained)
 
     found, fewer = losses(most), losses(some)
     if spoilt:  # a model of one example that is wild about another
@@ -184,27 +186,25 @@ def uneven(seed, fit_to, spoilt=False):
 def test_one_wild_model_of_few_examples_does_not_promise_gains():
     """Everybody is alike: a model of one's own loses 6/n more, and nothing is to be gained."""
     for seed in range(10):
-        sane, wild = (
-            decide(*uneven(seed, lambda n: 6 / n, spoilt), "global") for spoilt in (False, True)
-        )
+        sane, wild = (decide(*uneven(seed, lambda n: 6 / n, spoilt)) for spoilt in (False, True))
         for found in (sane, wild):
-            assert (found.choice == "global").all()
-            known = np.isfinite(found.raw["local"])
-            gap = found.gain["local"][known].mean() - found.raw["local"][known].mean()
-            assert gap < 0.5 * abs(found.raw["local"][known].mean())
+            assert (best(found.score) == "global").all()
+            known = np.isfinite(found.observed["local"])
+            gap = found.gain["local"][known].mean() - found.observed["local"][known].mean()
+            assert gap < 0.5 * abs(found.observed["local"][known].mean())
 
 
 def test_sizes_decide_where_that_pays():
     """A local model is better for who has 30 examples or more, and clients are told so."""
     losses, fewer, size = uneven(0, lambda n: np.where(n < 20, 2.0, -2.0))
-    found = decide(losses, fewer, size, "global")
+    found = decide(losses, fewer, size)
     assert found.trust is not None
-    local = found.choice == "local"
+    local = best(found.score) == "local"
     assert local[size > 35].all() and not local[size < 12].any()
 
 
 def test_what_is_barred_is_not_chosen():
     losses, _, size = drawn(1, lambda draw, n: 0.5)
-    found = decide(losses, None, size, "global", barred=("local",))
-    assert (found.choice == "global").all() and found.gain["local"].mean() > 0.3
+    found = decide(losses, None, size, barred=("local",))
+    assert (best(found.score) == "global").all() and found.gain["local"].mean() > 0.3
     assert np.nanmean(found.paid) == 0

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 import sartor
-from sartor.advice.holdout import deal, fold_count, held_out, merged, without
+from sartor.advice.holdout import (
+    assign_folds,
+    cross_validate,
+    fold_count,
+    merge_validation,
+    split_by_fold,
+)
 from sartor.errors import DataError
 from sartor.evaluation import Scores
 
@@ -26,10 +32,10 @@ def parts(data, k, *names):
 
 
 def test_folds_are_disjoint_and_complete(data):
-    fold = deal(data, 5, seed=0)
+    fold = assign_folds(data, 5, seed=0)
     held = [set() for _ in data.ids]
     for f in range(5):
-        part = without(data, fold, f, f)
+        part = split_by_fold(data, fold, f, f)
         assert part.ids == data.ids and (part.seen == data.seen).all()
         for k in range(len(data)):
             mine, test = parts(part, k, "train", "validation"), parts(part, k, "test")
@@ -43,8 +49,8 @@ def test_folds_are_disjoint_and_complete(data):
 
 
 def test_a_second_fold_is_left_out_where_something_remains(data):
-    fold = deal(data, 5, seed=0)
-    one, two = without(data, fold, 0, 0), without(data, fold, 0, 1)
+    fold = assign_folds(data, 5, seed=0)
+    one, two = split_by_fold(data, fold, 0, 0), split_by_fold(data, fold, 0, 1)
     for k in range(len(data)):
         assert parts(one, k, "test") == parts(two, k, "test")
         assert parts(two, k, "train") <= parts(one, k, "train") and parts(two, k, "train")
@@ -53,7 +59,7 @@ def test_a_second_fold_is_left_out_where_something_remains(data):
 
 def test_folds_do_not_depend_on_the_order_of_clients(data):
     other = data.select(list(data.ids)[::-1])
-    a, b = (without(d, deal(d, 3, seed=5), 1, 1) for d in (data, other))
+    a, b = (split_by_fold(d, assign_folds(d, 3, seed=5), 1, 1) for d in (data, other))
     for client in data.ids:
         one, two = a.client(client, "test"), b.client(client, "test")
         assert sorted(one["x"].ravel().tolist()) == sorted(two["x"].ravel().tolist())
@@ -72,7 +78,7 @@ def test_each_example_is_scored_once_by_who_has_not_seen_it(data):
         )  # fmt: skip
         return {"row": scores}
 
-    found = held_out(data, fit, folds=5, seed=0)
+    found = cross_validate(data, fit, folds=5, seed=0)
     assert len(trained) == 5
     own = data.bounds[:, 2] - data.bounds[:, 0]
     assert (found.trained < own[found.owner]).all() and (found.trained > 0).all()
@@ -86,7 +92,7 @@ def test_each_example_is_scored_once_by_who_has_not_seen_it(data):
 def test_nothing_to_hold_out():
     data = sartor.data.from_dict({"a": {"y": [1]}, "b": {"y": [0]}})
     with pytest.raises(DataError, match="no client has two training examples"):
-        held_out(data, lambda part: {}, folds=5, seed=0)
+        cross_validate(data, lambda part: {}, folds=5, seed=0)
 
 
 def test_no_more_folds_than_anybody_has_examples():
@@ -99,7 +105,7 @@ def test_no_more_folds_than_anybody_has_examples():
         rows = np.concatenate([part.part(k, "test") for k in range(3)])
         return {"row": Scores("rows", part.ids, [1] * 3, [1] * 3, [True] * 3, rows.astype(float))}
 
-    found = held_out(data, fit, folds=5, seed=0)
+    found = cross_validate(data, fit, folds=5, seed=0)
     assert seen == [[1, 1, 1]] * 3 and sorted(found.loss["row"]) == list(range(9))
 
 
@@ -109,11 +115,13 @@ def test_losses_that_are_not_finite_are_refused():
     def fit(part):
         return {"local": Scores("s", part.ids, [1] * 2, [1] * 2, [True] * 2, [0.0, np.inf])}
 
-    with pytest.raises(DataError, match="local: the loss of client 'b'"):
-        held_out(data, fit, folds=5, seed=0)
+    with pytest.raises(
+        DataError, match="local: client 'b' has held-out losses that are not finite"
+    ):
+        cross_validate(data, fit, folds=5, seed=0)
 
 
 def test_validation_parts_are_trained_on(data):
-    whole = merged(data)
+    whole = merge_validation(data)
     assert not whole.sizes("validation").any()
     assert (whole.sizes("train") == data.sizes("train") + data.sizes("validation")).all()

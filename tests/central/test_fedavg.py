@@ -1,13 +1,8 @@
-"""FedAvg against plain SGD, against gradient descent on everybody's data, and against itself on
-other lanes, devices and machines."""
+"""FedAvg against plain SGD, and against gradient descent on everybody's data."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -88,83 +83,6 @@ def test_one_full_batch_step_of_everybody_is_gradient_descent(weights):
         updates, memory = optimizer.update(jax.grad(objective)(params), memory)
         params = optax.apply_updates(params, updates)
     close(federated, params, 2e-6)
-
-
-def writers(path=None):
-    """Clients with images of dark strokes on blank paper; or real writers."""
-    if path:
-        data = sartor.data.open(path)
-        return data.select(data.ids[::250])
-    draw = np.random.default_rng(0)
-    sizes = [3, 45, 20, 7, 61, 33, 1, 28, 40]
-    client = np.repeat([f"writer-{k}" for k in range(len(sizes))], sizes)
-    x = np.full((len(client), 28, 28), 255, np.uint8)
-    for image in x:
-        for begin, end in draw.integers(4, 24, (3, 2, 2)):
-            for place in np.linspace(begin, end, 40).round().astype(int):
-                image[place[0] : place[0] + 2, place[1] : place[1] + 2] = draw.integers(0, 60)
-    return sartor.data.from_arrays(x, draw.integers(0, 5, len(client)), client)
-
-
-PROGRAM = """
-import json, sys, numpy as np, jax, sartor
-sys.path.insert(0, sys.argv[2])
-from test_fedavg import writers
-engine = sartor.Engine(**json.loads(sys.argv[1]))
-data = writers(sys.argv[4])
-central = sartor.FedAvg(rounds=3, cohort=7).fit(sartor.models.cnn(), data, seed=2, engine=engine)
-personal = sartor.Finetune(epochs=1).fit(central, data, seed=2)
-leaves = jax.tree.leaves((central.params, [personal.params(client) for client in data.ids[:3]]))
-np.savez(sys.argv[3], *leaves)
-print(jax.device_count())
-"""
-
-
-@pytest.fixture(scope="module")
-def on_lanes(tmp_path_factory):
-    """Parameters of the CNN, dropout on, after 3 rounds and Finetune, on other lanes or devices."""
-
-    def run(devices=1, path="", x64=False, **engine):
-        out = tmp_path_factory.mktemp("lanes") / "out.npz"
-        environment = {
-            **os.environ,
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-            "JAX_PLATFORMS": "cpu",
-            "JAX_ENABLE_X64": str(int(x64)),
-        }
-        arguments = [json.dumps(engine), os.path.dirname(__file__), str(out), str(path)]
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert int(done.stdout.split()[-1]) == devices
-        with np.load(out) as file:
-            return [file[name] for name in file.files]
-
-    return run
-
-
-def test_lanes_and_devices_do_not_matter_and_runs_repeat_bit_for_bit(on_lanes):
-    one = on_lanes(lanes=1)
-    assert sum(a.size for a in one) > 1e6
-    for other in (on_lanes(lanes=8), on_lanes(devices=4, lanes=2)):
-        for a, b in zip(one, other, strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-5, rtol=0)
-    again = on_lanes(lanes=1)
-    assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
-
-
-def test_only_rounding_depends_on_lanes(on_lanes, real_emnist):
-    """On real images float32 is not the place to look: some ReLU is always within rounding of its
-    kink, and one that flips moves a weight by 1e-4. In float64 nothing of it is left."""
-    one, many = (on_lanes(lanes=lanes, path=real_emnist, x64=True) for lanes in (1, 8))
-    for a, b in zip(one, many, strict=True):
-        assert a.dtype == np.float64
-        np.testing.assert_allclose(a, b, atol=1e-12, rtol=0)
 
 
 def test_the_order_of_clients_does_not_matter():

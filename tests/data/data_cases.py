@@ -12,8 +12,6 @@ from sartor.data import PARTS, ClientData
 from sartor.data import open as open_data
 from sartor.errors import SartorError
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
-
 
 def ragged(sizes: list[int], width: int = 2, ids: list[str] | None = None) -> dict:
     """A dict of clients whose feature x[:, 0] tells every row apart."""

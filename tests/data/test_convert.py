@@ -148,9 +148,8 @@ def test_ids_that_hdf5_cannot_hold(tmp_path, client, name):
 
 
 @pytest.mark.parametrize("name", ["sqlite", "fedjax", "leaf"])
-def test_real_writers(real_emnist, tmp_path, name):
-    data = sartor.data.open(real_emnist)
-    some = data.select(data.ids[:7])
+def test_real_writers(emnist, tmp_path, name):
+    some = emnist.select(emnist.ids[:3])
     convert(some, tmp_path / "new", name)
     found = sartor.data.open(tmp_path / "new")
     order = sorted(some.ids) if name == "sqlite" else list(some.ids)

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 from data_cases import contents, ragged
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sartor.data import PARTS, from_arrays, from_dict, synthetic
@@ -19,7 +19,6 @@ sizes = st.lists(st.integers(1, 500), min_size=2, max_size=12)
 fractions = st.tuples(st.floats(0, 0.6), st.floats(0, 0.39))
 
 
-@settings(max_examples=60, deadline=None)
 @given(sizes, fractions, st.integers(-(2**63), 2**63))
 def test_split_is_a_partition(sizes, fractions, seed):
     validation, test = fractions
@@ -35,7 +34,6 @@ def test_split_is_a_partition(sizes, fractions, seed):
         assert held_validation == min(wanted[1], m - 1 - held_test)
 
 
-@settings(max_examples=40, deadline=None)
 @given(sizes, st.randoms(use_true_random=False))
 def test_split_does_not_depend_on_the_order_of_clients(sizes, random):
     clients = ragged(sizes)

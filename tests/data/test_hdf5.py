@@ -5,19 +5,11 @@ from __future__ import annotations
 import h5py
 import numpy as np
 import pytest
-from data_cases import SHARED, contents
+from data_cases import contents
 
 import sartor.data
 from sartor.data import from_dict, order_shift
 from sartor.errors import DataError, FileError
-
-EMNIST = SHARED / "data" / "fed_emnist"
-needs_emnist = pytest.mark.skipif(not EMNIST.exists(), reason="the real data is not here")
-
-
-@pytest.fixture(scope="module")
-def emnist():
-    return sartor.data.open(EMNIST)
 
 
 def write(file, clients):
@@ -191,7 +183,6 @@ def test_another_byte_order(tmp_path):
     assert all(column.dtype.isnative for column in found.columns.values())
 
 
-@needs_emnist
 def test_real_emnist(emnist):
     data = emnist
     assert len(data) == 548 and data.columns["x"].dtype == np.uint8
@@ -200,7 +191,6 @@ def test_real_emnist(emnist):
     assert data.columns["y"].max() == 61
 
 
-@needs_emnist
 def test_high_school_last_is_a_shift(emnist):
     order = np.random.default_rng(0).permutation(len(emnist))
     assert order_shift(emnist.select([emnist.ids[k] for k in order])).message is None

@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 from data_cases import contents, ragged
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import sartor.data
@@ -44,7 +44,6 @@ def test_roundtrip(saved):
     assert os.listdir(path.parent) == ["toy"]
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=8), st.integers(0, 9))
 def test_roundtrip_of_any_sizes(tmp_path_factory, sizes, seed):
     data = from_dict(ragged(sizes)).split(test=0.3, seed=seed)

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -77,7 +77,6 @@ def test_with_many_clients_the_interval_is_the_normal_one(clients):
     assert (high + low) / 2 == pytest.approx(v.mean(), abs=0.15 * half)
 
 
-@settings(max_examples=30, deadline=None)
 @given(values, st.randoms())
 def test_the_interval_knows_no_order_and_stays_within_the_values(v, random):
     shuffled = random.sample(v, len(v))
@@ -86,7 +85,6 @@ def test_the_interval_knows_no_order_and_stays_within_the_values(v, random):
     assert min(v) - 1e-9 <= low <= high <= max(v) + 1e-9
 
 
-@settings(max_examples=20, deadline=None)
 @given(values)
 def test_equal_weights_weigh_nothing(v):
     plain = bootstrap_interval(v, draws=50)
@@ -120,7 +118,6 @@ def test_bootstrap_refuses_what_makes_no_sense():
 # Quantiles and the worst decile
 
 
-@settings(deadline=None)
 @given(values)
 def test_quantiles_are_numpys_where_all_is_finite(v):
     at = [0.05, 0.5, 0.95]
@@ -139,7 +136,6 @@ def test_the_worst_decile_by_hand(clients, worst):
 # Tests for one client
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=20))
 def test_mcnemar_is_the_exact_binomial_test(pairs):
     b, c = np.array(pairs).T
@@ -200,7 +196,6 @@ def test_paired_t_at_the_edges(differences, expected):
 # Many clients
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
 def test_benjamini_hochberg_is_scipys(p):
     expected = stats.false_discovery_control(p) <= 0.05

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sartor.errors import ConfigError, DataError
@@ -48,7 +48,6 @@ def by_client(scores: Scores, values):
     return np.split(np.asarray(values, float), np.cumsum(scores.test_size)[:-1])
 
 
-@settings(deadline=None)
 @given(sizes)
 def test_client_means_are_means_over_the_clients_own_examples(n):
     s = random_scores(n)
@@ -62,7 +61,6 @@ def test_float32_losses_are_added_in_float64():
     assert s.loss[0] == (2**24 + 2) / 3
 
 
-@settings(deadline=None)
 @given(sizes, st.data())
 def test_select_keeps_the_rows_of_the_clients_it_keeps(n, data):
     s = random_scores(n)
@@ -220,7 +218,6 @@ def test_a_group_of_one_is_not_believed_sooner_for_being_alone():
     assert gains(own.unseen_only(), "accuracy").beyond_chance.all()  # asked about it alone
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=10), st.booleans(), st.booleans())
 def test_every_summary_is_json_and_an_aligned_text(n, accuracy, baseline):
     s = random_scores(n, accuracy=accuracy, baseline=baseline).summary()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 
@@ -11,9 +12,12 @@ import pytest
 from run_cases import SMALL, strict_json, table, write
 
 import sartor as library
+from sartor.advice.client_bounds import default_largest_loss
 from sartor.errors import ConfigError, FileError
 from sartor.report import write_report
-from sartor.runs import advice_config, advise_run
+from sartor.runs import advice_config, advise_run, read_config
+from sartor.runs.advised import summary
+from sartor.runs.toml import to_toml
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*in one cluster", "ignore:HypCluster. some")
 
@@ -35,6 +39,21 @@ def advised(people, tmp_path_factory):
     return (*advise_run(config, out, progress=False), out)
 
 
+@pytest.fixture
+def asked(advised, monkeypatch):
+    """What is asked of advice, which says what it has said before instead of training."""
+    advice, *_ = advised
+    calls = []
+
+    def advise(data, model, **options):
+        calls.append((data, model, options))
+        settings = {**advice.settings, "delta": options.get("delta", 0.05)}
+        return dataclasses.replace(advice, settings=settings)
+
+    monkeypatch.setattr("sartor.runs.advised.advise", advise)
+    return calls
+
+
 def test_a_directory_with_everything(advised):
     advice, results, out = advised
     assert strict_json(out / "results.json") == results
@@ -49,25 +68,34 @@ def test_a_directory_with_everything(advised):
     page = (out / "report.html").read_text()
     assert "What the bounds say" in page and "discrepancy to everybody" in page
     assert (out / "figures" / "plane.pdf").exists()
+    assert clients["seen"] == advice.seen.tolist()
 
 
-def test_it_says_how_to_do_it_again(advised, tmp_path):
-    advice, _, out = advised
+def test_it_says_how_to_do_it_again(advised, asked, people, tmp_path):
+    """From its own directory, advice is asked for the same: every argument is equal."""
+    *_, out = advised
+    columns = {"client": "user", "label": "label", "domain": "region"}
     config = advice_config(out)
     assert config.base.seed == 4 and config.cluster.rounds == 5
-    again, _ = advise_run(config, tmp_path / "again", progress=False)
-    assert again.advice.tolist() == advice.advice.tolist()
-    assert (again.gain["local"] == advice.gain["local"]).all()
+    assert config == advice_config(people, overrides=QUICK, columns=columns, seed=4)
+    advise_run(config, tmp_path / "again", progress=False)
+    data, model, options = asked[0]
+    assert data.fingerprint == config.base.open_data().fingerprint
+    assert model == config.base.make_model(data)
+    assert options == {
+        "central": config.base.central, "cluster": config.cluster, "local": config.local,
+        "interpolation": config.interpolation, "seed": 4, "engine": config.base.engine,
+        "progress": False, "folds": 3,
+    }  # fmt: skip
+    assert (tmp_path / "again" / "config.toml").read_text() == (out / "config.toml").read_text()
 
 
-def test_of_a_run_everything_is_taken_over(sartor, tmp_path):
+def test_of_a_run_everything_is_taken_over(sartor, asked, tmp_path):
     more = SMALL + '\n[[personal]]\nname = "Dapper"\nr = 2\n'
-    write(
-        tmp_path / "small.toml",
-        more.replace('name = "FedAvg"', 'name = "HypCluster"\nq = 3\nwarm_rounds = 2'),
-    )
-    run = tmp_path / "run"
-    assert sartor("run", tmp_path / "small.toml", "--out", run)[0] == 0
+    more = more.replace('name = "FedAvg"', 'name = "HypCluster"\nq = 3\nwarm_rounds = 2')
+    run = tmp_path / "run"  # advice reads nothing of a run but its configuration
+    resolved = read_config(write(tmp_path / "small.toml", more)).to_table()
+    write(run / "config.toml", to_toml(resolved))
     config = advice_config(run)
     assert config.base.model["name"] == "categorical" and config.base.seed == 3
     assert config.base.split["unseen"] == 0.25 and config.base.engine.lanes == 4
@@ -79,8 +107,11 @@ def test_of_a_run_everything_is_taken_over(sartor, tmp_path):
     code, said, err = sartor("advise", run, "--out", tmp_path / "out", "--folds", 3)
     assert code == 0 and "of the clients" in said and "as advised" in said
     assert "global by FedAvg, cluster by HypCluster, local by Local, interpolation by Dapper" in err
-    seen = pq.read_table(tmp_path / "out" / "per_client.parquet")["seen"].to_pylist()
-    assert seen.count(False) == 2
+    data, model, options = asked[0]
+    assert data.seen.tolist().count(False) == 2 and model.spec["name"] == "categorical"
+    assert options["folds"] == 3 and options["seed"] == 3
+    for name in ("cluster", "local", "interpolation"):
+        assert options[name] == getattr(config, name)
 
 
 def test_a_run_of_one_model_gives_its_settings_to_the_clusters(tmp_path):
@@ -101,24 +132,39 @@ def test_the_model_fits_the_labels(people, tmp_path):
     assert config.base.model == {"name": "linear"}
 
 
-def test_squared_errors(sartor, tmp_path):
+def test_squared_errors(sartor, asked, tmp_path):
     rows = "".join(f"c{k},{x},{x * (k % 3)}.5\n" for k in range(6) for x in range(8))
     write(tmp_path / "f.csv", "user,x,y\n" + rows)
     told = ["advise", tmp_path / "f.csv", "--client", "user", "--label", "y", *SETS]
     code, said, _ = sartor(*told, "--out", tmp_path / "out", "--delta", 0.1)
     assert code == 0 and "squared error" in said
-    settings = strict_json(tmp_path / "out" / "results.json")["settings"]
-    assert settings["delta"] == 0.1 and settings["bound"] == 4 * 14.5**2
+    assert strict_json(tmp_path / "out" / "results.json")["settings"]["delta"] == 0.1
+    data, model, options = asked[0]
+    assert options["delta"] == 0.1 and "bound" not in options
+    assert default_largest_loss(model, data) == 4 * 14.5**2
 
 
-def test_without_interpolation(people, tmp_path):
+def test_without_interpolation(people, advised, asked, tmp_path):
     columns = {"client": "user", "label": "label", "domain": "region"}
     overrides = [*QUICK, "interpolation.name=none"]
     config = advice_config(people, overrides=overrides[:-2] + overrides[-1:], columns=columns)
     assert config.interpolation is None
-    _, results = advise_run(config, tmp_path / "out", progress=False)
-    assert set(results["shares"]) == {"local", "global", "cluster"} and results["lambda"] == {}
+    advise_run(config, tmp_path / "out", progress=False)
+    assert asked[0][2]["interpolation"] is None
     assert config.to_table()["interpolation"] == {"name": "none"}
+
+
+def test_results_of_advice_without_interpolation(advised):
+    advice, *_ = advised
+    sharing = ("global", "cluster", "local")
+    gain, deviation = ({n: v[n] for n in sharing} for v in (advice.gain, advice.deviation))
+    results = summary(
+        dataclasses.replace(
+            advice, gain=gain, deviation=deviation, advice=advice.sharing,
+            lambda_=np.full(len(advice.client), np.nan),
+        )
+    )  # fmt: skip
+    assert set(results["shares"]) == {"local", "global", "cluster"} and results["lambda"] == {}
 
 
 def test_what_is_wrong_is_said_and_leaves_nothing_behind(sartor, people, tmp_path):

@@ -185,6 +185,7 @@ def test_info_of_nothing(sartor, tmp_path):
     assert (code, out) == (1, "") and "absent: there is no such file" in err
 
 
+@pytest.mark.usefixtures("drawn")
 def test_reports_of_one_and_of_several(sartor, finished, tmp_path):
     target = tmp_path / "page.html"
     code, out, _ = sartor("report", finished.directory, "--out", target)

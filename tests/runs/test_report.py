@@ -14,6 +14,8 @@ from run_cases import strict_json
 from sartor.errors import FileError
 from sartor.report import write_report
 
+pytestmark = pytest.mark.usefixtures("drawn")
+
 
 class Page(HTMLParser):
     """The tags with their attributes, and the text, of a page."""

@@ -114,7 +114,7 @@ def kill_again_and_again(processes, folder, kills, seed):
     while len(stages) < kills:
         out = folder / str(len(finished))
         for _ in range(min(5, kills - len(stages))):
-            stage = draw.choice(list(STAGES))
+            stage = list(STAGES)[len(stages)] if kills <= 3 else draw.choice(list(STAGES))
             sign = out / STAGES[stage]
             before = modified(sign)
             process = processes.start(out)
@@ -133,15 +133,23 @@ def modified(path):
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
-def test_killed_at_20_random_moments_the_bits_are_the_same(processes, tmp_path):
+def test_killed_in_each_stage_the_bits_are_the_same(processes, tmp_path):
+    finished, stages = kill_again_and_again(processes, tmp_path, kills=3, seed=0)
+    assert {*stages} == {*STAGES}
+    for out in finished:
+        assert contents(out) == processes.expected
+
+
+@pytest.mark.soak
+def test_killed_at_100_random_moments_the_bits_are_the_same(processes, tmp_path):
     def worker(seed):
-        return kill_again_and_again(processes, tmp_path / str(seed), 10, seed)
+        return kill_again_and_again(processes, tmp_path / str(seed), 50, seed)
 
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(worker, (1, 2)))
     stages = [stage for _, here in both for stage in here]
     finished = [out for here, _ in both for out in here]
-    assert len(stages) == 20 and {*stages} == {*STAGES}
+    assert len(stages) == 100 and {*stages} == {*STAGES}
     for out in finished:
         assert contents(out) == processes.expected
 

@@ -31,12 +31,12 @@ of_each = pytest.mark.parametrize("name", CASES)
 
 
 @of_each
-@settings(max_examples=10)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(seed=st.integers(0, 2**16))
 def test_ascent_reaches_the_closed_form_and_does_not_pass_it(name, seed):
     model, make, told, more = CASES[name]
     draw = np.random.default_rng(seed)
-    a, b = make(draw, 30), make(draw, 20)
+    a, b = make(draw, 150), make(draw, 20)  # two batches, the second of them filled up; and one
     true = discrepancy(model, a, b, **told)
     found = discrepancy(model, a, b, **told, **more, method="ascent")
     assert true.exact and not found.exact
@@ -91,12 +91,10 @@ def test_p_values_are_uniform_where_nothing_differs():
 
 @pytest.fixture(scope="module")
 def clients():
-    draw = np.random.default_rng(3)
+    draw, sizes = np.random.default_rng(3), (10, 13, 10, 13, 16)  # each size is compiled for
     return {
-        "categorical": sartor.data.from_dict(
-            {f"c{k}": symbols(draw, 10 + 3 * k) for k in range(5)}
-        ),
-        "linear": sartor.data.from_dict({f"c{k}": numbers(draw, 10 + 3 * k) for k in range(5)}),
+        name: sartor.data.from_dict({f"c{k}": make(draw, m) for k, m in enumerate(sizes)})
+        for name, (_, make, *_) in CASES.items()
     }
 
 
@@ -105,7 +103,7 @@ def clients():
 def test_all_clients_at_once_as_one_by_one(name, method, clients):
     model, _, told, more = CASES[name]
     data = clients[name]
-    how = {**told, **(more if method else {}), "method": method}
+    how = {**told, **({**more, "steps": 60} if method else {}), "method": method}
     rough = {"rel": 0.05, "abs": 1e-3} if method else {"abs": 1e-6}
     matrix = discrepancy_matrix(model, data, **how)
     assert matrix.shape == (5, 5) and np.allclose(matrix, matrix.T)
@@ -113,8 +111,9 @@ def test_all_clients_at_once_as_one_by_one(name, method, clients):
     one = data.client("c1"), data.client("c4")
     assert matrix[1, 4] == pytest.approx(float(discrepancy(model, *one, **how)), **rough)
     everybody = discrepancies(model, data, **how)
-    alone = [float(discrepancy(model, data.client(c), data, **how)) for c in data.ids]
-    assert everybody == pytest.approx(alone, **rough)
+    some = [0, 1, 2, 3] if method else range(5)  # two sizes, and so two programs
+    alone = [float(discrepancy(model, data.client(data.ids[k]), data, **how)) for k in some]
+    assert everybody[list(some)] == pytest.approx(alone, **rough)
 
 
 @of_each
@@ -239,11 +238,11 @@ def test_a_cluster_of_unseen_clients_has_no_mixture(clients, method):
 
 def test_drawn_examples_find_most_of_it_and_are_measured_on_all():
     draw = np.random.default_rng(0)
-    x = draw.normal(size=(400, 8)).astype(np.float32)
+    x = draw.normal(size=(240, 8)).astype(np.float32)
     tilts = draw.normal(size=(4, 8, 3))
     data = sartor.data.from_dict(
-        {f"c{k}": {"x": x[100 * k : 100 * k + 100],
-                   "y": (x[100 * k : 100 * k + 100] @ tilts[k]).argmax(axis=1)} for k in range(4)}
+        {f"c{k}": {"x": x[60 * k : 60 * k + 60],
+                   "y": (x[60 * k : 60 * k + 60] @ tilts[k]).argmax(axis=1)} for k in range(4)}
     )  # fmt: skip
     model, where = sartor.models.logistic(features=8, classes=3), {"bound": 4.0, "radius": 5.0}
     full = discrepancies(model, data, **where, sample=10_000)
@@ -256,9 +255,9 @@ def test_drawn_examples_find_most_of_it_and_are_measured_on_all():
 def test_far_away_losses_saturate_and_short_steps_find_more():
     """In a large ball a log-loss is at its bound nearly everywhere but at the centre."""
     draw = np.random.default_rng(1)
-    x = draw.normal(size=(300, 30)).astype(np.float32)
+    x = draw.normal(size=(120, 30)).astype(np.float32)
     y = (x @ draw.normal(size=(30, 10))).argmax(axis=1)
-    a, b = (x[:150], y[:150]), (x[150:], (y[150:] + 1) % 10)
+    a, b = (x[:60], y[:60]), (x[60:], (y[60:] + 1) % 10)
     model = sartor.models.logistic(features=30, classes=10)
     near = discrepancy(model, a, b, bound=4.6, radius=5.0, starts=2)
     far = discrepancy(model, a, b, bound=4.6, radius=500.0, starts=2)

@@ -1,4 +1,4 @@
-"""Should a client join, be clustered, be personalized? On top of everything that is fitted."""
+"""Advice for each client: join the global model, join a cluster, interpolate, or train alone."""
 
 from sartor.advice.advice import Advice
 from sartor.advice.advise import advise

@@ -1,133 +1,172 @@
-"""Which candidate a client is advised to take, by what was held out."""
+"""Choose a candidate for each client from its losses on held-out examples."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from sartor.advice.holdout import Losses
-from sartor.advice.shrink import means_of, shrink
+from sartor.advice.advice import Floats, Integers, Words
+from sartor.advice.holdout import HeldOutLosses
+from sartor.advice.shrinkage import client_means, posterior
 
-Floats = npt.NDArray[np.float64]
+REFERENCE = "global"
+"""The candidate that gains are measured against."""
+
+TRUSTS = (None, 0.0, 0.1, 0.3, 1.0)
+"""The shares of the variance between clients that a decision may use. ``None`` is one answer for
+all clients, and 0 one answer for each sample size. Expected gains always use all of it."""
+
+OUTLIER = 4.0
+"""Values further than this from the median, in robust standard deviations, are clipped."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What is expected of every candidate, for every client.
+    """The gain of each candidate for each client; mappings from candidates to [clients] arrays.
 
     Attributes:
-        gain: by candidate, how much less it is expected to lose than the reference: [clients].
-        deviation: the standard deviation of that.
-        raw: the mean gain on the client's own held-out examples; NaN where it has none.
-        weighed: the gain that is chosen by, with as much difference between clients as pays.
-        trust: how much that is, as a share; ``None`` if all clients have one answer.
-        allowed: the candidates that may be chosen.
-        paid: what such a choice gained when it was made by one half of a client's held-out
-            examples, on the other half; NaN where it has none in one of them.
+        gain: the expected gain over the reference: how much smaller the loss is.
+        deviation: the standard deviation of the expected gain.
+        observed: the mean gain on the client's own held-out examples, for all candidates but the
+            reference; NaN if it has none.
+        score: the gain to decide by. It lets clients differ only where that helped on held-out
+            examples, and is -inf for candidates that may not be chosen.
+        trust: the share of the variance between clients that the score uses; ``None`` if all
+            clients get the same answer.
+        paid: the gain of deciding by one half of the client's held-out examples, measured on the
+            other half; NaN if the client has fewer than two.
     """
 
     gain: Mapping[str, Floats]
     deviation: Mapping[str, Floats]
-    raw: Mapping[str, Floats]
-    weighed: Mapping[str, Floats]
+    observed: Mapping[str, Floats]
+    score: Mapping[str, Floats]
     trust: float | None
-    allowed: tuple[str, ...]
     paid: Floats
 
-    @property
-    def choice(self) -> npt.NDArray[np.str_]:
-        """The candidate of every client: [clients]."""
-        return best(self.weighed, self.allowed)
+
+class _Evidence(NamedTuple):
+    """What held-out examples say about one candidate: arrays of shape [clients].
+
+    Attributes:
+        mean: the mean gain on the client's own examples; NaN if it has none.
+        variance: the variance of this mean.
+        growth: the further gain from training on the held-out examples too.
+        growth_deviation: the standard deviation of the growth.
+    """
+
+    mean: Floats
+    variance: Floats
+    growth: Floats
+    growth_deviation: Floats
 
 
 def decide(
-    losses: Losses,
-    fewer: Losses | None,
-    size: npt.NDArray[np.int64],
-    reference: str,
-    barred: Sequence[str] = (),
+    losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Integers, barred: Sequence[str] = ()
 ) -> Decision:
-    """Weigh what each client's own examples say against what everybody's do.
+    """Weigh each client's own held-out examples against those of all clients.
 
-    Candidates were fitted on a part of a client's examples, and would be better on all. Losses
-    fall with the number n of examples about as a + b/n, so what another fold less has cost tells
-    what all of them will bring; a client of whom no fold could be left out has it from others.
-    Where what is chosen by one half of the examples does not pay on the other, all have the
-    reference.
+    Candidates were trained on a part of a client's examples, and improve when trained on all of
+    them. Losses fall with the number n of examples roughly as a + b/n, so the cost of leaving out
+    one more fold tells what the held-out fold will bring. Clients that cannot spare a second fold
+    take this from the others. If deciding by one half of the examples does not pay on the other
+    half, all clients get the reference.
 
     Args:
-        losses: of every candidate, on held-out examples.
-        fewer: of those that depend on the client's own number of examples, fitted on fewer.
-        size: training examples of every client.
-        reference: the candidate that others are compared with.
-        barred: candidates that are not to be chosen.
+        losses: the losses of each candidate on held-out examples.
+        fewer: the same for candidates that improve with the client's own examples, trained on
+            fewer of them.
+        size: each client's number of training examples.
+        barred: candidates that may not be chosen.
     """
-    allowed = tuple(name for name in losses.loss if name not in barred)
-    gain, deviation, raw = _weighed(losses, fewer, size, reference, 1.0)
-    judged, halves = _halves(losses, fewer, size, reference, allowed)
-    level, pays = _level(judged)
+    evidence = _evidence(losses, fewer, size)
+    gain, deviation = _expected(evidence, size, 1.0)
+    judged, paid = _decide_by_halves(losses, fewer, size, barred)
+    level, pays = _best_trust(judged)
+    score, trust = _expected(evidence, size, TRUSTS[level])[0], TRUSTS[level]
     if not pays:
-        nobody = {name: np.full(len(size), -np.inf) for name in gain}
-        all_the_same = {**nobody, reference: np.zeros(len(size))}
-        return Decision(gain, deviation, raw, all_the_same, None, allowed, 0.0 * halves[level])
-    weighed, _, _ = _weighed(losses, fewer, size, reference, TRUSTS[level])
-    return Decision(gain, deviation, raw, weighed, TRUSTS[level], allowed, halves[level])
+        barred, trust, paid = list(evidence), None, 0.0 * paid
+    score |= {name: np.full(len(size), -np.inf) for name in barred}
+    observed = {name: seen.mean for name, seen in evidence.items()}
+    return Decision(gain, deviation, observed, score, trust, paid[level])
 
 
-TRUSTS = (None, 0.0, 0.1, 0.3, 1.0)
-"""How much of the difference between clients a choice may follow: ``None`` is one answer for all,
-and 0 one for each size. What is expected of a client follows all of it."""
+def best(score: Mapping[str, Floats]) -> Words:
+    """Each client's candidate with the largest score; the first one of equals.
 
-
-def _halves(
-    losses: Losses,
-    fewer: Losses | None,
-    size: npt.NDArray[np.int64],
-    reference: str,
-    allowed: Sequence[str],
-) -> tuple[Floats, Floats]:
-    """Decide by a half of every client's examples, and look at the other half.
-
-    With every trust, [trusts, clients]: what was gained there, with and without what more examples
-    will bring by that half; NaN for clients without examples in both.
+    >>> best({"global": np.zeros(3), "local": np.array([-1.0, 0.0, 1.0])}).tolist()
+    ['global', 'global', 'local']
     """
-    first = np.zeros(len(losses.owner), bool)
-    begin = np.searchsorted(losses.owner, losses.owner)  # owners are in order
-    first[(np.arange(len(first)) - begin) % 2 == 0] = True
-    sides = [
-        (losses.only(mine), None if fewer is None else fewer.only(mine)) for mine in (first, ~first)
-    ]
+    return np.array(list(score))[np.argmax(list(score.values()), axis=0)]
+
+
+def _evidence(
+    losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Integers
+) -> dict[str, _Evidence]:
+    return {
+        name: _Evidence(
+            *client_means(losses.loss[REFERENCE] - loss, losses.owner, len(size)),
+            *_growth(losses, fewer, name, size),
+        )
+        for name, loss in losses.loss.items()
+        if name != REFERENCE
+    }
+
+
+def _expected(
+    evidence: Mapping[str, _Evidence], size: Integers, trust: float | None
+) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Each candidate's expected gain, and its standard deviation."""
+    gain, deviation = ({REFERENCE: np.zeros(len(size))} for _ in range(2))
+    for name, seen in evidence.items():
+        found = posterior(seen.mean, seen.variance, size, trust or 0.0)
+        mean = found.mean + seen.growth
+        gain[name] = np.full(len(size), mean.mean()) if trust is None else mean
+        deviation[name] = np.hypot(found.deviation, seen.growth_deviation)
+    return gain, deviation
+
+
+def _decide_by_halves(
+    losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Integers, barred: Sequence[str]
+) -> tuple[Floats, Floats]:
+    """For each trust, decide by one half of each client's examples and measure on the other half.
+
+    Returns:
+        The gains with and without growth, [trusts, clients] each; NaN for clients with fewer than
+        two examples.
+    """
+    start = np.searchsorted(losses.owner, losses.owner)  # owners are sorted
+    odd = (np.arange(len(start)) - start) % 2 == 1
+    halves = [_evidence(losses.only(h), fewer and fewer.only(h), size) for h in (~odd, odd)]
     gained = np.zeros((2, len(TRUSTS), 2, len(size)))
-    for half, (one, other) in enumerate((sides, sides[::-1])):
-        raw = _weighed(*other, size, reference, 0.0)[2]
-        more = {name: _more(*other, name, size)[0] for name in raw}
+    for h, (chosen_by, measured_on) in enumerate((halves, halves[::-1])):
         for t, trust in enumerate(TRUSTS):
-            choice = best(_weighed(*one, size, reference, trust)[0], allowed)
-            for name, less in raw.items():
-                mine = choice == name
-                gained[0, t, half] = np.where(mine, less + more[name], gained[0, t, half])
-                gained[1, t, half] = np.where(mine, less, gained[1, t, half])
-    known = np.bincount(losses.owner, minlength=len(size)) > 1  # some in both halves
-    judged, paid = np.where(known, gained.mean(axis=2), np.nan)
+            gain, _ = _expected(chosen_by, size, trust)
+            choice = best({name: gain[name] for name in losses.loss if name not in barred})
+            for name, seen in measured_on.items():
+                both = np.stack([seen.mean + seen.growth, seen.mean])
+                gained[:, t, h] = np.where(choice == name, both, gained[:, t, h])
+    in_both = np.bincount(losses.owner, minlength=len(size)) > 1
+    judged, paid = np.where(in_both, gained.mean(axis=2), np.nan)
     return judged, paid
 
 
-def _level(judged: Floats) -> tuple[int, bool]:
-    """Which trust pays; and whether it does, or what all are compared with is the best for them.
+def _best_trust(judged: Floats) -> tuple[int, bool]:
+    """The index of the best trust, and whether deciding with it beats the reference for all.
 
-    Losses have long tails, and what clients seem to differ by may be a few unlucky examples. More
-    than what sizes say is followed only if it is better by more than two standard errors; and so
-    it is with more than one answer for all.
+    Losses have long tails, so a few unlucky examples can make clients look different. One answer
+    for all clients, and then one answer for each sample size, is replaced only by one that is
+    better by more than two standard errors.
     """
     gained = judged[:, np.isfinite(judged).all(axis=0)]
     if gained.shape[1] < 2:
         return 0, True
-    most = 1 + int(gained[1:].mean(axis=1).argmax())
-    taken = most if _pays(gained[most] - gained[1]) else 1
-    level = next((n for n in (taken, most) if _pays(gained[n] - gained[0])), 0)
+    largest = 1 + int(gained[1:].mean(axis=1).argmax())
+    taken = largest if _pays(gained[largest] - gained[1]) else 1
+    level = next((n for n in (taken, largest) if _pays(gained[n] - gained[0])), 0)
     return level, bool(gained[level].mean() >= 0)
 
 
@@ -135,65 +174,28 @@ def _pays(more: Floats) -> bool:
     return bool(more.mean() > 2 * more.std(ddof=1) / np.sqrt(len(more)))
 
 
-def best(gain: Mapping[str, Floats], names: Sequence[str]) -> npt.NDArray[np.str_]:
-    """Every client's candidate with the largest gain, of those named; the first of equals."""
-    return np.array(names)[np.argmax([gain[name] for name in names], axis=0)]
-
-
-def _weighed(
-    losses: Losses,
-    fewer: Losses | None,
-    size: npt.NDArray[np.int64],
-    reference: str,
-    trust: float | None,
-) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Floats]]:
-    """Expected gains, their deviations and the raw ones, by candidate."""
-    nothing = np.zeros(len(size))
-    gain, deviation, raw = ({reference: nothing} for _ in range(3))
-    for name in losses.loss:
-        if name == reference:
-            continue
-        less = losses.loss[reference] - losses.loss[name]
-        mean, variance = means_of(less, losses.owner, len(size))
-        found = shrink(mean, variance, size, trust or 0.0)
-        gain[name], deviation[name], raw[name] = found.mean, found.deviation, mean
-        more, error = _more(losses, fewer, name, size)
-        gain[name] = gain[name] + more
-        deviation[name] = np.hypot(deviation[name], error)
-        if trust is None:
-            gain[name] = np.full(len(size), gain[name].mean())
-    return gain, deviation, raw
-
-
-OUTLIERS = 4.0
-"""Standard deviations, by the median of absolute ones, beyond which a value is cut off."""
-
-
-def _more(
-    losses: Losses, fewer: Losses | None, name: str, size: npt.NDArray[np.int64]
+def _growth(
+    losses: HeldOutLosses, fewer: HeldOutLosses | None, name: str, size: Integers
 ) -> tuple[Floats, Floats]:
-    """What the examples that were held out will bring every client, and its deviation.
+    """What training on the held-out examples too will bring each client, and its deviation.
 
-    By the client's size alone, and nothing where the candidate does not depend on them. A model of
-    two or three examples may lose anything, so what is far from all others does not count by how
-    far it is.
+    The growth depends only on the client's size, and is zero for candidates that do not depend on
+    the client's own examples. A model of two or three examples can lose any amount, so outliers
+    are clipped.
     """
-    nothing = np.zeros(len(size))
-    if fewer is None or name not in fewer.loss:
-        return nothing, nothing
-    some, most, every = fewer.trained, losses.trained, size[losses.owner]
-    tells = some < most
-    if not tells.any():
-        return nothing, nothing
-    owner = losses.owner[tells]
-    rise = (1 / most - 1 / every)[tells] / (1 / some - 1 / most)[tells]
-    values = rise * (fewer.loss[name] - losses.loss[name])[tells]
-    mean, _ = means_of(values, owner, len(size))
-    root = np.sqrt(np.maximum(size, 1))  # means of many examples are the more certain
+    larger = np.zeros(0, bool) if fewer is None else fewer.trained < losses.trained
+    if fewer is None or name not in fewer.loss or not larger.any():
+        return np.zeros(len(size)), np.zeros(len(size))
+    owner, most, few = losses.owner[larger], losses.trained[larger], fewer.trained[larger]
+    ratio = (1 / most - 1 / size[owner]) / (1 / few - 1 / most)
+    values = ratio * (fewer.loss[name] - losses.loss[name])[larger]
+    mean, _ = client_means(values, owner, len(size))
+    root = np.sqrt(np.maximum(size, 1))  # the means of larger samples have smaller errors
     middle = np.nanmedian(mean * root)
-    wide = OUTLIERS * 1.4826 * np.nanmedian(np.abs(mean * root - middle)) or np.inf
-    cut = np.clip(mean * root, middle - wide, middle + wide) / root
-    inside = np.where((cut == mean)[owner], values, mean[owner])  # of the others none tell chance
-    found = shrink(cut, means_of(inside, owner, len(size))[1], size, 0.0)
-    held = np.bincount(losses.owner, minlength=len(size)) > 0  # who has one example trained on it
-    return np.maximum(found.mean, 0.0) * held, found.deviation * held
+    width = OUTLIER * 1.4826 * np.nanmedian(np.abs(mean * root - middle)) or np.inf
+    clipped = np.clip(mean * root, middle - width, middle + width) / root
+    # Clipped clients do not add to the variance of examples.
+    inside = np.where((clipped == mean)[owner], values, mean[owner])
+    found = posterior(clipped, client_means(inside, owner, len(size))[1], size, 0.0)
+    held_out = np.bincount(losses.owner, minlength=len(size)) > 0  # single examples are trained on
+    return np.maximum(found.mean, 0.0) * held_out, found.deviation * held_out

@@ -1,93 +1,89 @@
-"""A quick experiment: what every candidate would lose on examples that it was not trained on.
+"""Cross-validation: the loss of each candidate on examples that it was not trained on.
 
-Training examples are dealt out into folds. For each fold everything is fitted without it, central
-models as well, and every client's examples in it are scored: in the end each example once. Test
-parts are not looked at.
+Each client's training examples are divided into folds. For each fold, all candidates, central
+models included, are fitted without the fold and scored on it. So each example is scored once. Test
+parts are never used.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from sartor.advice.advice import Floats, Integers
 from sartor.data import ClientData
 from sartor.data.dataset import bounds_of
 from sartor.errors import DataError
 from sartor.evaluation import Scores
 from sartor.randomness import mix
 
-Floats = npt.NDArray[np.float64]
-
-Candidate = Callable[[ClientData], Mapping[str, Scores]]
-"""Fits candidates on training parts, and scores them on test parts; by name."""
+Fit = Callable[[ClientData], Mapping[str, Scores]]
+"""Fits candidates on the training parts, and returns their scores on the test parts by name."""
 
 
-class Losses(NamedTuple):
-    """Losses on held-out examples, client after client.
+class HeldOutLosses(NamedTuple):
+    """Losses on held-out examples, sorted by client.
 
     Attributes:
-        owner: [examples] whose they are: positions of clients.
-        loss: by candidate, [examples].
-        trained: [examples] how many of the client's examples candidates were fitted on.
+        owner: [examples] the position of the client that each example belongs to.
+        loss: for each candidate, [examples].
+        trained: [examples] how many of the client's examples the candidates were fitted on.
     """
 
-    owner: npt.NDArray[np.int64]
+    owner: Integers
     loss: dict[str, Floats]
-    trained: npt.NDArray[np.int64]
+    trained: Integers
 
-    def only(self, where: npt.NDArray[np.bool_]) -> Losses:
-        """Those of some examples."""
+    def only(self, where: npt.NDArray[Any]) -> HeldOutLosses:
+        """The losses on some of the examples, by a mask or by positions."""
         loss = {name: values[where] for name, values in self.loss.items()}
-        return Losses(self.owner[where], loss, self.trained[where])
+        return HeldOutLosses(self.owner[where], loss, self.trained[where])
 
 
-def merged(data: ClientData) -> ClientData:
-    """Validation parts as a part of training: advice chooses by folds of its own."""
-    bounds = data.bounds.copy()
-    bounds[:, 1] = bounds[:, 2]
-    return dataclasses.replace(data, bounds=bounds)
+def merge_validation(data: ClientData) -> ClientData:
+    """Add the validation parts to the training parts, since advice has folds of its own."""
+    return dataclasses.replace(data, bounds=data.bounds[:, [0, 2, 2, 3]])
 
 
 def fold_count(data: ClientData, folds: int) -> int:
-    """As many folds as anybody has examples for, at most."""
-    most = int((data.bounds[:, 2] - data.bounds[:, 0]).max(initial=0))
-    if most < 2:
+    """The number of folds: no more than the largest client has training examples."""
+    largest = int((data.bounds[:, 2] - data.bounds[:, 0]).max(initial=0))
+    if largest < 2:
         raise DataError("no client has two training examples, so none can be held out")
-    return min(folds, most)
+    return min(folds, largest)
 
 
-def deal(data: ClientData, folds: int, seed: int) -> npt.NDArray[np.int64]:
-    """The fold of every entry of ``data.rows``: -1 if it is not in a training or validation part.
+def assign_folds(data: ClientData, folds: int, seed: int) -> Integers:
+    """The fold of each entry of ``data.rows``; -1 for test parts and for single examples.
 
-    A client's examples go to folds in turn, in an order of its own. One with a single example has
-    nothing to hold out.
-    """
-    owner, place = _owners(data), np.arange(len(data.rows))
-    counts = (data.bounds[:, 2] - data.bounds[:, 0])[owner]
-    begin = data.bounds[owner, 0]
-    inside = place - begin < counts
-    number = np.empty(len(owner), np.int64)  # of an example in its client, whatever part it is in
-    number[np.lexsort((data.rows, owner))] = place - begin
-    order = np.lexsort((mix(seed, "advice", data.hashes[owner], number), ~inside, owner))
-    rank = np.empty(len(owner), np.int64)
-    rank[order] = place - begin
-    return np.where(inside & (counts > 1), rank % np.minimum(folds, np.maximum(counts, 1)), -1)
-
-
-def without(data: ClientData, fold: npt.NDArray[np.int64], held: int, also: int) -> ClientData:
-    """Data whose test parts are one fold, and whose training parts are all but it and ``also``.
-
-    A client keeps its training part where it has nothing to hold out, or would have nothing left.
+    Each client's examples are shuffled and then assigned to the folds in turn.
     """
     owner = _owners(data)
-    inside = np.arange(len(owner)) < data.bounds[owner, 2]
-    part = np.where(fold == held, 2, 0)
-    left = np.bincount(owner[inside & (fold != held) & (fold != also)], minlength=len(data))
-    part[~inside | ((fold == also) & (fold != held) & (left[owner] > 0))] = 3  # left out
+    counts = (data.bounds[:, 2] - data.bounds[:, 0])[owner]
+    within = np.arange(len(owner)) - data.bounds[owner, 0]
+    trains = within < counts
+    number, rank = np.empty((2, len(owner)), np.int64)
+    number[np.lexsort((data.rows, owner))] = within  # the same whatever part an example is in
+    shuffled = mix(seed, "advice", data.hashes[owner], number)
+    rank[np.lexsort((shuffled, ~trains, owner))] = within
+    return np.where(trains & (counts > 1), rank % np.clip(counts, 1, folds), -1)
+
+
+def split_by_fold(data: ClientData, fold: Integers, held_out: int, dropped: int) -> ClientData:
+    """Make one fold the test parts, and all others but ``dropped`` the training parts.
+
+    A client keeps its training part if it has nothing to hold out, or if nothing would remain.
+    """
+    owner = _owners(data)
+    trains = np.arange(len(owner)) < data.bounds[owner, 2]
+    part = np.where(fold == held_out, 2, 0)
+    remaining = trains & (fold != held_out) & (fold != dropped)
+    spare = np.bincount(owner[remaining], minlength=len(data))[owner] > 0
+    part[~trains | ((fold == dropped) & (fold != held_out) & spare)] = 3  # in no part
     sizes = np.zeros((len(data), 4), np.int64)
     np.add.at(sizes, (owner, part), 1)
     order = np.lexsort((part, owner))
@@ -95,46 +91,42 @@ def without(data: ClientData, fold: npt.NDArray[np.int64], held: int, also: int)
     return dataclasses.replace(data, rows=data.rows[kept], bounds=bounds_of(sizes[:, :3]))
 
 
-def _owners(data: ClientData) -> npt.NDArray[np.int64]:
-    """Whose every entry of ``data.rows`` is."""
+def _owners(data: ClientData) -> Integers:
+    """The position of the client that each entry of ``data.rows`` belongs to."""
     return np.repeat(np.arange(len(data)), data.bounds[:, 3] - data.bounds[:, 0])
 
 
-def held_out(
-    data: ClientData, fit: Candidate, folds: int, seed: int, *, fewer: bool = False
-) -> Losses:
-    """The losses of candidates on every training example, by models that were fitted without it.
+def cross_validate(
+    data: ClientData, fit: Fit, folds: int, seed: int, *, fewer: bool = False
+) -> HeldOutLosses:
+    """The candidates' losses on each training example, by models fitted without it.
 
     Args:
-        data: whose training and validation parts count.
-        fit: the candidates.
-        folds: how many.
-        seed: of dealing.
-        fewer: leave a second fold out of training, to see what fewer examples do.
+        data: the clients; their training and validation parts are used.
+        fit: fits and scores the candidates.
+        folds: the number of folds.
+        seed: the seed that assigns examples to folds.
+        fewer: drop a second fold from training, to see what fewer examples cost.
     """
     folds = fold_count(data, folds)
-    fold = deal(data, folds, seed)
-    owners: list[npt.NDArray[np.int64]] = []
-    trained: list[npt.NDArray[np.int64]] = []
-    losses: dict[str, list[Floats]] = {}
-    for held in range(folds):
-        part = without(data, fold, held, (held + 1) % folds if fewer else held)
+    fold = assign_folds(data, folds, seed)
+    position = {client: k for k, client in enumerate(data.ids)}
+    found: list[HeldOutLosses] = []
+    for held_out in range(folds):
+        part = split_by_fold(data, fold, held_out, (held_out + 1) % folds if fewer else held_out)
         scores = fit(part)
         first = next(iter(scores.values()))
-        index = {client: k for k, client in enumerate(data.ids)}
-        who = np.array([index[client] for client in first.client], np.int64)
-        owners.append(np.repeat(who, first.test_size))
-        trained.append(part.sizes("train")[owners[-1]])
-        for name, found in scores.items():
-            loss = np.asarray(found.example_loss, np.float64)
-            if not np.isfinite(loss).all():
-                worst = data.ids[owners[-1][np.flatnonzero(~np.isfinite(loss))[0]]]
+        owner = np.repeat([position[client] for client in first.client], first.test_size)
+        loss = {n: np.asarray(s.example_loss, np.float64) for n, s in scores.items()}
+        for name, values in loss.items():
+            broken = owner[~np.isfinite(values)]
+            if len(broken):
                 raise DataError(
-                    f"{name}: the loss of client {worst!r} on held-out examples is not finite; "
-                    "scale the inputs, or take smaller steps"
+                    f"{name}: client {data.ids[broken[0]]!r} has held-out losses that are not "
+                    "finite; scale the inputs, or take smaller steps"
                 )
-            losses.setdefault(name, []).append(loss)
-    owner = np.concatenate(owners)
-    order = np.argsort(owner, kind="stable")
-    ordered = {name: np.concatenate(found)[order] for name, found in losses.items()}
-    return Losses(owner[order], ordered, np.concatenate(trained)[order])
+        found.append(HeldOutLosses(owner, loss, part.sizes("train")[owner]))
+    owner = np.concatenate([one.owner for one in found])
+    joined = {name: np.concatenate([one.loss[name] for one in found]) for name in found[0].loss}
+    trained = np.concatenate([one.trained for one in found])
+    return HeldOutLosses(owner, joined, trained).only(np.argsort(owner, kind="stable"))

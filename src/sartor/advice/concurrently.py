@@ -1,4 +1,4 @@
-"""Work side by side: while one part compiles or waits for another's numbers, others compute."""
+"""Run several jobs in threads: while one job compiles, the others compute."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from typing import Any
 from sartor.interrupts import Interrupts, stopped_by
 
 
-def beside(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What each job returns; one after the other where there is one core only."""
+def concurrently(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run the jobs in threads, and return their results in order.
+
+    When one job fails or somebody presses Ctrl-C, the other jobs are asked to stop. On a single
+    core the jobs run one after another.
+    """
     if (os.cpu_count() or 1) < 2:
         return [job() for job in jobs]
     stopping = threading.Event()
@@ -31,11 +35,10 @@ def beside(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
                     stopping.set()
             if interrupts.requested:
                 raise KeyboardInterrupt
-            # What failed first is what is wrong; others were only asked to stop.
-            errors = [error for f in futures if (error := f.exception()) is not None]
-            for error in sorted(errors, key=lambda e: isinstance(e, KeyboardInterrupt)):
-                raise error
+            # Raise the failure itself; the other jobs only report that they were stopped.
+            for future in sorted(futures, key=lambda f: type(f.exception()) is KeyboardInterrupt):
+                future.result()
             return [future.result() for future in futures]
     finally:
         stopping.set()
-        pool.shutdown(wait=False, cancel_futures=True)  # asked twice, nobody waits
+        pool.shutdown(wait=False, cancel_futures=True)  # a second Ctrl-C does not wait

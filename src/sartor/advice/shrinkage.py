@@ -1,0 +1,92 @@
+"""Empirical Bayes: shrink each client's noisy mean towards what all clients have in common.
+
+The mean over a few held-out examples says little about a client, and the mean over all clients
+says nothing about what sets it apart. The posterior mean lies between the two. Its normal prior is
+estimated from all clients: a line in the logarithm of the sample size, because local models improve
+with more examples, and a variance of the clients around this line.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sartor.advice.advice import Floats, Integers
+
+SAME_SIZE = 0.1
+"""Log sample sizes with a smaller standard deviation count as equal."""
+
+
+class Posterior(NamedTuple):
+    """The posterior of each client's mean: arrays of shape [clients].
+
+    Attributes:
+        mean: the posterior mean.
+        deviation: the posterior standard deviation.
+        prior: the prior mean, which ignores the client's own examples.
+        between: the variance of the clients around the prior mean.
+    """
+
+    mean: Floats
+    deviation: Floats
+    prior: Floats
+    between: float
+
+
+def client_means(values: Floats, owner: Integers, clients: int) -> tuple[Floats, Floats]:
+    """Each client's mean, and the variance of that mean; NaN for clients without examples.
+
+    All clients share one variance of examples. Losses have long tails, so the variance of a few
+    lucky examples would be far too small.
+
+    >>> client_means(np.array([1.0, 3.0, 5.0]), np.array([0, 0, 1]), 2)
+    (array([2., 5.]), array([1., 2.]))
+    """
+    counts = np.bincount(owner, minlength=clients).astype(np.float64)
+    some = np.where(counts > 0, counts, np.nan)
+    mean = np.bincount(owner, values, minlength=clients) / some
+    squares = float(((values - mean[owner]) ** 2).sum())
+    return mean, squares / max(float(np.maximum(counts - 1, 0).sum()), 1.0) / some
+
+
+def posterior(mean: Floats, variance: Floats, size: npt.ArrayLike, trust: float = 1.0) -> Posterior:
+    """Shrink the clients' means.
+
+    Args:
+        mean: the mean over each client's own examples, [clients]; NaN if it has none.
+        variance: the variance of that mean.
+        size: each client's number of training examples.
+        trust: the share of the variance between clients that the posterior mean uses.
+    """
+    known = np.isfinite(mean) & np.isfinite(variance)
+    if not known.any():
+        zeros = np.zeros(len(mean))
+        return Posterior(zeros, np.full(len(mean), np.inf), zeros, 0.0)
+    logs = np.log(np.maximum(np.asarray(size, np.float64), 1.0))
+    logs = np.clip(logs, logs[known].min(), logs[known].max())  # do not extrapolate the line
+    design = np.stack([np.ones_like(logs), logs - logs.mean()], axis=1)
+    if known.sum() < 3 or logs[known].std() < SAME_SIZE:
+        design = design[:, :1]
+    x, y, within = design[known], mean[known], np.maximum(variance[known], 1e-12)
+    between = 0.0
+    for _ in range(20):  # the weights depend on the variance between, which depends on the line
+        weights = 1 / (within + between)
+        line = np.linalg.lstsq(x * np.sqrt(weights)[:, None], y * np.sqrt(weights), rcond=None)[0]
+        # Weighted moments: how much more the clients scatter than their examples explain.
+        residuals = (weights * (y - x @ line) ** 2).sum()
+        scatter = residuals * len(y) / max(len(y) - x.shape[1], 1)
+        new = max(0.0, between + (scatter - len(y)) / weights.sum())
+        if abs(new - between) <= 1e-9 * max(new, 1e-12):
+            break
+        between = new
+    prior, believed = design @ line, trust * between
+    weight, error = np.zeros((2, len(mean)))
+    weight[known], error[known] = believed / (believed + within), within
+    # Three errors: of the line, of the client's distance from it, and of the client's own mean.
+    covariance = np.linalg.pinv(x.T @ (x / (within + between)[:, None]))
+    line_error = np.einsum("ki,ij,kj->k", design, covariance, design)
+    deviation = np.sqrt((1 - weight) ** 2 * (between + line_error) + weight**2 * error)
+    own = np.where(known, mean, prior)
+    return Posterior(prior + weight * (own - prior), deviation, prior, float(between))
