@@ -29,9 +29,9 @@ hypothesis.settings.load_profile("sartor")
 
 
 SLOW = (
-    "test_synthetic", "test_regret", "test_emnist", "test_dapper", "test_mapper", "test_fedavg",
-    "test_devices", "test_personal", "test_hypcluster", "test_advise", "test_resume",
-    "test_discrepancy", "test_together", "test_models",
+    "test_synthetic", "test_regret", "test_emnist_run", "test_dapper", "test_mapper",
+    "test_fedavg", "test_devices", "test_personal", "test_hypcluster", "test_readme",
+    "test_advise", "test_resume", "test_discrepancy", "test_vectorize", "test_models",
 )  # fmt: skip
 """Modules that take long. Workers take whole modules, and should not end with one of these."""
 

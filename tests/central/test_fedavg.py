@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import sartor
 from sartor.engine import rounds as engine_rounds
-from sartor.engine.traced import separate
+from sartor.engine.arguments import separate
 from sartor.errors import ConfigError, DataError, DivergedError
 
 

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 import sartor
 from sartor.central import fitting
 from sartor.engine import losses_by_client, rounds
-from sartor.engine.traced import separate
+from sartor.engine.arguments import separate
 from sartor.errors import ConfigError
 
 DENSITY = sartor.models.categorical(symbols=50)

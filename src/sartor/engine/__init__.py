@@ -4,6 +4,7 @@ Everything outside this package imports from here. An algorithm of a round goes 
 :meth:`Cohort.run`: a pass over a cohort's jobs, made of three pure functions.
 """
 
+from sartor.engine.arguments import traced
 from sartor.engine.blocks import (
     Block,
     Jobs,
@@ -25,7 +26,6 @@ from sartor.engine.rounds import Chunk, Told, one_round, rehearse, run_rounds
 from sartor.engine.schedule import Ints, Spans, padded, ragged, steps_of
 from sartor.engine.scoring import EachScorer, Scored, losses_by_client, positions, score_shared
 from sartor.engine.states import ClientStates
-from sartor.engine.traced import traced
 from sartor.engine.trials import Trial, personalize, trial
 from sartor.engine.vectorize import side_by_side
 

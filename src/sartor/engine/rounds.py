@@ -22,6 +22,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from sartor.caching import made_once
 from sartor.data import ClientData
+from sartor.engine.arguments import separate, unite
 from sartor.engine.cohort import Cohort, Examples, Inputs, Kept, PassInput, Rehearsal
 from sartor.engine.columns import on_every_device
 from sartor.engine.engine import Engine
@@ -30,7 +31,6 @@ from sartor.engine.lanes import LANES
 from sartor.engine.planning import Planner
 from sartor.engine.schedule import Ints, Schedule
 from sartor.engine.states import ClientStates
-from sartor.engine.traced import separate, unite
 from sartor.engine.vectorize import Compiled, vectorizing
 from sartor.errors import ConfigError
 from sartor.models import Model, Shapes, column_shapes
