@@ -44,9 +44,7 @@ class ClientStates(Mapping[str, Tree]):
         leaves = jax.tree.leaves(shapes)
         self.bytes = sum(int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in leaves)
         total = self.bytes * len(data)
-        # A CPU's device memory is the host's, so that nothing would be gained there.
-        on_cpu = engine.local_devices()[0].platform == "cpu"
-        self.resident = not on_cpu and total <= engine.budget() // 8
+        self.resident = not on_host(engine) and total <= engine.budget() // 8
         self._device: Kept | None = None
         folder: Path | None = None
         if not self.resident and total > IN_MEMORY:
@@ -136,6 +134,11 @@ class ClientStates(Mapping[str, Tree]):
 
     def __repr__(self) -> str:
         return f"ClientStates({len(self):,} of {len(self.ids):,} clients)"
+
+
+def on_host(engine: Engine) -> bool:
+    """Whether the device's memory is the host's, so that nothing is gained by staying on it."""
+    return engine.local_devices()[0].platform == "cpu"
 
 
 def _zeros(

@@ -202,7 +202,7 @@ class Interpolation(OwnData):
         return batch if self.step == "sample" else (1 + self.r) * batch
 
     def received(self, task: Task, sizes: Ints) -> Cost:
-        """R · m_k examples; where they come from, the ledger says too."""
+        """They receive r · m_k examples; where they come from, the ledger says too."""
         cost, count = Cost.nothing(task.data.ids), self.r * sizes
         columns = task.data.columns.values()
         example = sum(c.dtype.itemsize * int(np.prod(c.shape[1:])) for c in columns)
