@@ -47,7 +47,7 @@ def test_hypcluster_costs_q_times_one_model(data, central, q):
     # Every example once for the gradient, and q times for the losses.
     np.testing.assert_array_equal(cost.examples, (1 + q) * central.cost.examples + q * 30)
     started = sartor.HypCluster(q=q, start="clients", rounds=6, cohort=5)
-    extra = started.cost(MODEL, data, 0).total()
+    extra = started.fit(MODEL, data).cost.total()
     assert extra["up"] == cost.total()["up"] + q * BYTES
     assert extra["steps"] == cost.total()["steps"] + q * 5 * 2
 

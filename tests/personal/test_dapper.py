@@ -260,7 +260,7 @@ def test_samplers_and_public_data(data, central):
     ones = sartor.data.from_arrays(x, np.ones(50, int), ["public"] * 50)
     public = Dapper(source="public", cover=(0.0,), epochs=20, select="train")
     assert (public.fit(central, data, public=ones).predict("c2", x) == 1).all()
-    with pytest.raises(ConfigError, match="needs the public data"):
+    with pytest.raises(ConfigError, match="takes the public data as an argument"):
         public.fit(central, data)
     with pytest.raises(ConfigError, match="together with source='public'"):
         Dapper().fit(central, data, public=ones)
@@ -344,7 +344,7 @@ def test_guard_keeps_the_central_model_where_it_is_better():
     assert kept
     for client in kept:
         same(personal.params(client), central.params)
-    with pytest.raises(ConfigError, match="starts from a central model"):
+    with pytest.raises(ConfigError, match="guard needs a central model"):
         sartor.Local(guard=True).fit(model, data)
 
 
@@ -479,7 +479,7 @@ def test_a_client_that_is_alone_does_not_draw_what_it_holds_out():
     expected = mean_loss(
         statistics_of(noise, jobs.held), minimiser(train, train, np.zeros(jobs.number))
     )
-    np.testing.assert_allclose(Solver.of(noise).trial_losses(jobs), expected)
+    np.testing.assert_allclose(trial_losses(Solver.of(noise), jobs), expected)
 
 
 def test_of_several_clusterings_each_hypothesis_has_its_own_circle():
@@ -596,6 +596,12 @@ def test_a_guard_needs_a_hold_out():
         Dapper(guard=True, select="train")
 
 
+def trial_losses(solver, jobs):
+    """What a solver finds for trials on what they hold out."""
+    (block,) = solver.train(None, None, jobs, np.zeros(jobs.number, bool), fetch=True)
+    return block.held_loss
+
+
 def test_statistics_by_cluster_and_folds():
     from sartor.personal.choosing import make_trials, trial_jobs
     from sartor.personal.statistics import Solver
@@ -613,7 +619,7 @@ def test_statistics_by_cluster_and_folds():
     together = np.zeros(5, np.int64)
     trials = make_trials(data, "kfold", 3, seed=0)
     jobs = trial_jobs(data, trials, 0, together, np.array([0.0]))
-    tried = Solver.of(data, None).trial_losses(jobs)
+    tried = trial_losses(Solver.of(data, None), jobs)
     x, y = (data.columns[n][data.part(seen[0])] for n in ("x", "y"))
     rest = np.concatenate([data.part(k) for k in seen[1:]])
     z = np.concatenate([data.columns["x"][rest], np.ones((len(rest), 1))], axis=1).astype(float)
@@ -639,13 +645,13 @@ def test_trials_that_were_stopped_go_on(algorithm, central, tmp_path, monkeypatc
         if len(noted) == 2:
             raise KeyboardInterrupt
 
-    plain = choosing.Book.note
-    monkeypatch.setattr(choosing.Book, "note", stopping)
+    plain = choosing.TrialLosses.note
+    monkeypatch.setattr(choosing.TrialLosses, "note", stopping)
     settings = {"directory": tmp_path / "work", "engine": sartor.Engine(lanes=2)}
     with pytest.raises(KeyboardInterrupt):
         algorithm.fit(central, split, **settings)
     again = algorithm.fit(central, split, **settings)
-    jobs = len(split) * len(algorithm.cover or (1.0,))
+    jobs = len(split) * len(algorithm.choices().cover or (1.0,))
     assert sum(noted) == jobs  # none was tried twice
     assert again.clients == whole.clients
     for client in split.ids:

@@ -13,7 +13,7 @@ import pytest
 
 import sartor
 from sartor.errors import ConfigError, DataError, DivergedError, FileError
-from sartor.personal import bank as bank_module
+from sartor.personal import store as store_module
 from sartor.personal.store import ModelStore
 from sartor.randomness import key_data, mix, shuffles
 from sartor.trees import flatten
@@ -172,11 +172,11 @@ def test_words_come_back_as_words(tmp_path):
     assert loaded.predict("bob", [[0.0], [1.0]]).tolist() == ["dog", "cat"]
 
 
-def test_large_banks_live_in_files_and_clean_up(data, central, monkeypatch, tmp_path):
+def test_large_stores_live_in_files_and_clean_up(data, central, monkeypatch, tmp_path):
     algorithm = sartor.Finetune(epochs=2)
     engine = sartor.Engine(lanes=2)
     small = algorithm.fit(central, data, engine=engine)
-    monkeypatch.setattr(bank_module, "IN_MEMORY", 100)
+    monkeypatch.setattr(store_module, "IN_MEMORY", 100)
     large = algorithm.fit(central, data, engine=engine)
     folder = large.store.directory
     assert small.store.directory is None and folder.is_dir()
@@ -355,7 +355,7 @@ def test_errors_of_use(data, central):
         regression.predict_proba(data.columns["x"])
 
 
-def test_a_bank_reads_one_client_without_the_others(tmp_path):
+def test_a_store_reads_one_client_without_the_others(tmp_path):
     shapes = flatten(jax.eval_shape(MODEL.init, jax.random.key(0)))
     store = ModelStore(shapes, tmp_path)
     stack = {
