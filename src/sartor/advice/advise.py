@@ -27,6 +27,7 @@ from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
 from sartor.models import Model, check
 from sartor.personal import Dapper, Local, Personal
+from sartor.personal.fitting import check_fit
 from sartor.progress import Bar
 from sartor.theory.ascent import bounded_loss
 from sartor.theory.bound import check_delta, check_positive
@@ -242,4 +243,4 @@ def _check_algorithms(
     central.check(model, data)
     cluster.check(model, data)
     if interpolation is not None:
-        interpolation.check(model, data)
+        check_fit(interpolation, model, data)

@@ -100,6 +100,12 @@ class Work(NamedTuple):
         return jobs._replace(train=jobs.train._replace(sizes=sizes))
 
 
+def check_fit(algorithm: Personal, model: Model, data: ClientData, **inputs: Any) -> None:
+    """Refuse what cannot work whatever the central model is, before there is one."""
+    algorithm.check(model, data, **inputs)
+    algorithm.recipe(model, data)
+
+
 def prepared(
     algorithm: Personal,
     central: CentralModel | Model,
@@ -126,7 +132,7 @@ def prepared(
         check_names(base.label_names, base.feature_names, data)
     elif algorithm.guard:
         raise ConfigError(f"{name}: guard needs a central model to keep; give fit one")
-    algorithm.check(model, data, **inputs)
+    check_fit(algorithm, model, data, **inputs)
     cluster = base.assign(data) if base else np.zeros(len(data), np.int64)
     engine = engine or (base.engine if base else Engine())
     return Task(model, base, cluster, data, check_seed(seed), engine)

@@ -19,6 +19,7 @@ from sartor.evaluation import Scores, compare
 from sartor.evaluation.statistics import Metric, jsonable
 from sartor.files import is_free, read_json, sweep, write_atomic, write_json
 from sartor.models import Model, check
+from sartor.personal.fitting import check_fit
 from sartor.report import write_report
 from sartor.runs.config import Config, parse_config, read_config
 from sartor.runs.record import Events, noted, provenance, write_table
@@ -163,7 +164,7 @@ def _check_work(config: Config, model: Model, data: ClientData) -> None:
     config.engine.local_devices()
     config.central.check(model, data)
     for algorithm in config.personal:
-        algorithm.check(model, data)
+        check_fit(algorithm, model, data)
     if not data.sizes("test").any():
         raise DataError(
             "no client has a test part, so there is nothing honest to measure; add test = 0.2 "
