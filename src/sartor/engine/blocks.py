@@ -337,7 +337,8 @@ def _runner(recipe: Recipe, engine: Engine, extra: int, readers: int) -> Any:
             assert ask is not None
             ask = ask._replace(answers=answers(ask, columns, plan.order, read_by(plan)))
             if jobs.held is not None:
-                jobs = jobs._replace(held=answered(ask, columns, jobs))
+                held = answered(ask, columns, jobs.hypothesis, jobs.held)
+                jobs = jobs._replace(held=held)
         if visited is not None:  # the others begin
             begin = jax.vmap(lambda job: dict(objective.start(central, job)))(jobs)
             jobs = jobs._replace(kept=where_visited(visited, jobs.kept, begin))

@@ -326,7 +326,11 @@ class Cohort:
             hypothesis = jnp.zeros(clients, jnp.int32)
         if count == 1:
             values = jax.tree.map(lambda a: a[:, None], values)
-        by_draw = (given.key, given.init, given.held)
+        asked = None if ask is None else self._asked(*ask, given.plan, spec.copies)
+        held = given.held
+        if asked is not None and asked.answers is not None and held is not None:
+            held = answered(asked, self.columns, hypothesis, held)  # before it is copied
+        by_draw = (given.key, given.init, held)
         key, init, held = jax.tree.map(lambda a: jnp.repeat(a, spec.copies, axis=1), by_draw)
         by_client = hypothesis, self.sizes, self.sizes if weights is None else weights
         hypothesis, sizes, weights = (jnp.repeat(a[:, None], count, axis=1) for a in by_client)
@@ -339,9 +343,6 @@ class Cohort:
         if self.rehearsal is not None:
             total, results = self._rehearse(spec, program, jobs, q)
         else:
-            asked = None if ask is None else self._asked(*ask, given.plan, spec.copies)
-            if asked is not None and asked.answers is not None and jobs.held is not None:
-                jobs = jobs._replace(held=answered(asked, self.columns, jobs))
             total, results = fold(
                 program, given.plan, self.columns, jobs, weights, spec.batch,
                 q=q, devices=self._devices, ask=asked,
@@ -384,7 +385,11 @@ class Cohort:
         self, objective: Objective, ask: Ask | None, plan: Schedule, readers: int
     ) -> Ask | None:
         """Who predicts ``Batch.central``; all at once where that pays."""
-        if ask is None or not it_pays(objective, ask, self.columns, readers):
+        if (
+            self.rehearsal is not None
+            or ask is None
+            or not it_pays(objective, ask, self.columns, readers)
+        ):
             return ask
         said = answers(ask, self.columns, plan.order, read_by(plan))
         return ask._replace(answers=said)

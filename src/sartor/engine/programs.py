@@ -220,13 +220,11 @@ def answers(ask: Ask, columns: Tree, rows: Any, count: Any = None) -> jax.Array:
     return said.reshape(said.shape[0], -1, *said.shape[3:])[:, : len(rows)]
 
 
-def answered(ask: Ask, columns: Tree, jobs: Job) -> Held:
-    """What jobs are tried on, with the predictions of their central hypotheses."""
-    held = jobs.held
-    assert held is not None
+def answered(ask: Ask, columns: Tree, hypothesis: jax.Array, held: Held) -> Held:
+    """What is held out, [n, ..., rows], with the predictions of n central hypotheses for it."""
     said = answers(ask, columns, held.rows.reshape(-1))
     said = said.reshape(-1, *held.rows.shape, *said.shape[2:])
-    return held._replace(central=said[jobs.hypothesis, jnp.arange(len(held.rows))])
+    return held._replace(central=said[hypothesis, jnp.arange(len(held.rows))])
 
 
 def it_pays(objective: Objective, ask: Ask | None, columns: Tree, readers: int) -> bool:

@@ -202,6 +202,23 @@ def rebuild(spec: Mapping[str, Any]) -> Model:
     return FACTORIES[spec["name"]](**{key: v for key, v in spec.items() if key != "name"})
 
 
+def as_model(what: str, given: Any) -> Model:
+    """A model that is one, or a table of a configuration that names a ready one."""
+    if isinstance(given, Model):
+        return given
+    if not isinstance(given, dict):
+        raise ConfigError(
+            f"{what} must be a model, such as sartor.models.logistic(...) (got {given!r})"
+        )
+    try:
+        return rebuild(given)
+    except (KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{what} = {given!r} is not a ready model with all its arguments, such as "
+            f'{{name = "logistic", features = 4, classes = 2}} ({error})'
+        ) from error
+
+
 def _positive(name: str, value: int) -> int:
     if int(value) != value or value < 1:
         raise ConfigError(f"{name} must be a whole number of at least 1 (got {value!r})")

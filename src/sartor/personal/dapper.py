@@ -229,35 +229,11 @@ class Interpolation(OwnData):
             slot = epoch % self.r * sizes + inside * batch + np.arange(batch)
         else:
             slot = inside * self.r * batch + np.arange(self.r * batch)
-        others = self._draw(client, slot, padded(fold, lanes)[:, None], jobs)
+        others = self.sample.draw(
+            self.words[client], client, slot, padded(fold, lanes)[:, None], jobs
+        )
         if self.step == "weight":
             mine = np.where(lambda_ > 0, rows, others[..., :batch])  # λ = 0 reads no client data
             return np.concatenate([mine, others], axis=2)
         toss = uniforms(mix(words, "source", step * batch + np.arange(batch)))
         return np.where(toss < lambda_, rows, others)
-
-    def _draw(
-        self, client: Ints, slot: Ints, fold: npt.NDArray[np.bool_], jobs: Jobs
-    ) -> npt.NDArray[Any]:
-        """The examples of Ĉ' in some slots."""
-        first, count = self.sample.first[client], self.sample.counts[client]
-        if self.sample.own:
-            return self.sample.pool[first + slot % count]
-        words = self.words[client]
-        place = first + (uniforms(mix(words, "draw", slot)) * count).astype(int)
-        begin, end = self.sample.mine[client, 0], self.sample.mine[client, 1]
-        drawn = self.sample.pool[place]
-        again = fold & (place >= begin) & (place < end)
-        if again.any():
-            rest = count - (end - begin)
-            toss = uniforms(mix(words, "again", slot))
-            other = first + (toss * rest).astype(int)
-            other = np.where(other >= begin, other + (end - begin), other)
-            # A client that is alone in Ĉ is left with what the trial trains on.
-            start, size = (
-                padded(a, len(client))[:, None] for a in (jobs.train.first, jobs.train.sizes)
-            )
-            alone = jobs.train.at(start + (toss * size).astype(int))
-            elsewhere = self.sample.pool[np.where(rest > 0, other, place)]
-            drawn = np.where(again, np.where(rest > 0, elsewhere, alone), drawn)
-        return drawn

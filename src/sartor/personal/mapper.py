@@ -28,7 +28,7 @@ from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
 from sartor.engine import Batch, Cohort, Job, Recipe, build, lowered, personalize, traced, trial
 from sartor.errors import CheckpointError, ConfigError
-from sartor.models import Model, check, rebuild
+from sartor.models import Model, as_model, check
 from sartor.personal.base import Personal
 from sartor.personal.choosing import Choices, Select, TrialReading
 from sartor.personal.cover import COVER, as_cover
@@ -91,19 +91,8 @@ class Mapper(Personal):
         check_numbers(self, at_least_one=("cohort",), at_least_zero=("rounds", "central_epochs"))
         object.__setattr__(self, "cover", as_cover("Mapper", self.cover))
         check_choices(self, select=get_args(Select))
-        local: Any = self.local
-        try:  # from a configuration file
-            local = rebuild(local) if isinstance(local, dict) else local
-        except (KeyError, TypeError) as error:
-            raise ConfigError(
-                f"Mapper: local = {local!r} is not a ready model with all its arguments, such as "
-                f'{{name = "logistic", features = 4, classes = 2}} ({error})'
-            ) from error
-        if not isinstance(local, Model | None):
-            raise ConfigError(
-                f"Mapper: local must be a model such as sartor.models.logistic(...) (got {local!r})"
-            )
-        object.__setattr__(self, "local", local)
+        if self.local is not None:
+            object.__setattr__(self, "local", as_model("Mapper: local", self.local))
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """A local model inside the mixture; one step on everything if it can be solved for."""

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from sartor.data import ClientData
 from sartor.data.names import check_names
-from sartor.engine import Ints, in_order, positions
+from sartor.engine import Ints, Jobs, in_order, padded, positions
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model
 from sartor.personal.task import Task
-from sartor.randomness import key_data, mix
+from sartor.randomness import Words, key_data, mix, uniforms
 
 Flags = npt.NDArray[np.bool_]
 
@@ -44,6 +44,31 @@ class Sample(NamedTuple):
     own: bool = False
     sent: bool = True
     shared: bool = False
+
+    def draw(
+        self, words: Words, client: Ints, slot: Ints, fold: Flags, jobs: Jobs
+    ) -> npt.NDArray[Any]:
+        """The examples of Ĉ' in some slots of clients; a fold does not draw what it holds out."""
+        first, count = self.first[client], self.counts[client]
+        if self.own:
+            return self.pool[first + slot % count]
+        place = first + (uniforms(mix(words, "draw", slot)) * count).astype(int)
+        begin, end = self.mine[client, 0], self.mine[client, 1]
+        drawn = self.pool[place]
+        again = fold & (place >= begin) & (place < end)
+        if again.any():
+            rest = count - (end - begin)
+            toss = uniforms(mix(words, "again", slot))
+            other = first + (toss * rest).astype(int)
+            other = np.where(other >= begin, other + (end - begin), other)
+            # A client that is alone in Ĉ is left with what the trial trains on.
+            start, size = (
+                padded(a, len(client))[:, None] for a in (jobs.train.first, jobs.train.sizes)
+            )
+            alone = jobs.train.at(start + (toss * size).astype(int))
+            elsewhere = self.pool[np.where(rest > 0, other, place)]
+            drawn = np.where(again, np.where(rest > 0, elsewhere, alone), drawn)
+        return drawn
 
 
 class Circles(NamedTuple):
