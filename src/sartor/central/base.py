@@ -134,4 +134,4 @@ class Central(abc.ABC):
     ) -> Checkpoint:
         """The checkpoint of this run; its ``check`` refuses the file of another one."""
         what = Fit(model, data, seed, engine or Engine(), start)
-        return Checkpoint(Path(path), fitting.identity(self, what))
+        return fitting.checkpoint_of(self, what, path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,12 @@ class Checkpoint:
     Attributes:
         path: the file.
         identity: what must be the same for a run to go on from here: algorithm, model, data, seed.
+        upgrade: gives the identity of today for one that an earlier version has written.
     """
 
     path: Path
     identity: dict[str, Any]
+    upgrade: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
     def save(
         self, round_: int, state: Tree, history: History, kept: ClientStates | None = None
@@ -54,6 +57,7 @@ class Checkpoint:
         if not self.path.exists():
             return 0
         round_, identity = _read(self.path)
+        identity = json.loads(json.dumps(self.upgrade(identity)))
         if identity != json.loads(json.dumps(self.identity)):
             raise CheckpointError(
                 f"{self.path} belongs to another configuration: "

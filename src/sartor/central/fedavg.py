@@ -159,6 +159,8 @@ def server_rule_of(central: CentralModel) -> FedAvg:
     kind = Central.known.get(table["name"], FedAvg)
     if not issubclass(kind, FedAvg):
         return FedAvg()
+    if kind.server_rule is FedAvg.server_rule:  # its FedAvg settings are all that matters
+        kind = FedAvg
     settings = {f.name: table[f.name] for f in dataclasses.fields(kind) if f.name in table}
     if any(isinstance(settings.get(key), str) for key in ("client_optimizer", "server_optimizer")):
         raise ConfigError(

@@ -93,7 +93,7 @@ def fit(
     state = first_state(algorithm, what)
     saved, found = None, None
     if checkpoint is not None:
-        saved = Checkpoint(Path(checkpoint), identity(algorithm, what))
+        saved = checkpoint_of(algorithm, what, checkpoint)
         found = saved.load(state)
     if found is None:
         done, history, states = 0, History(), None
@@ -161,6 +161,24 @@ def identity(algorithm: Central, what: Fit) -> dict[str, Any]:
         **({} if what.start is None else {"start": array_digest(what.start.hypotheses)}),
         **own,
     }
+
+
+def checkpoint_of(algorithm: Central, what: Fit, path: str | Path) -> Checkpoint:
+    """The checkpoint of a run."""
+
+    def upgrade(before: dict[str, Any]) -> dict[str, Any]:
+        """Settings that an earlier version called otherwise, as today's version describes them."""
+        table = dict(before.get("algorithm", {}))
+        if table.pop("name", None) != type(algorithm).__name__:
+            return before
+        try:
+            again = describe(type(algorithm)(**{**table, "rounds": 2**31 - 1}))
+        except (ConfigError, TypeError):
+            return before
+        del again["rounds"]
+        return {**before, "algorithm": again}
+
+    return Checkpoint(Path(path), identity(algorithm, what), upgrade)
 
 
 def _check_finite(name: str, chunk: Chunk, data: ClientData, saved: Checkpoint | None) -> None:
