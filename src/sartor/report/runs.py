@@ -52,14 +52,11 @@ def run_sections(record: Record) -> list[Section]:
         "extremes": _extremes(record, changes),
         "choices": choices(results.get("chosen", {})),
         "alone": not results["comparisons"],
+        **cost_table(results.get("cost", {})),
         "training": training_figure(results["training_loss"]),
     }
-    cost = cost_section(
-        results.get("cost", {}),
-        "The cost of a personal method comes on top of its central model's.",
-    )
     command = "sartor run config.toml --out DIRECTORY"
-    return [*TEMPLATE.sections(shown, record), cost, provenance(record, command)]
+    return [*TEMPLATE.sections(shown, record), provenance(record, command)]
 
 
 def client_values(record: Record, metric: str) -> dict[str, Values]:
@@ -146,27 +143,21 @@ def choices(chosen: Mapping[str, Any]) -> dict[str, Any]:
     return found if found["lambda"] or found["cluster"] else {}
 
 
-def cost_section(costs: Mapping[str, Mapping[str, float]], note: str) -> Section:
-    """What each method costs all clients together."""
-    section = Section("Cost")
+def cost_table(costs: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """What each method costs all clients together, for the table of a template."""
     columns = {
         "down": ("received", traffic), "up": ("sent", traffic),
         "examples": ("examples touched", amount), "steps": ("gradient steps", amount),
     }  # fmt: skip
     for key in sorted({key for cost in costs.values() for key in cost if key not in columns}):
         columns[key] = key.replace("_", " "), traffic if key.endswith("bytes") else amount
-    rows = [
-        [name, *(show(cost[key]) if key in cost else "–" for key, (_, show) in columns.items())]
-        for name, cost in costs.items()
-    ]
-    section.table(
-        ["method", *(title for title, _ in columns.values())], rows, "All clients together"
-    )
-    section.note(
-        "Clients receive and send these amounts. Examples touched: in gradients and in losses; an "
-        f"example counts each time. {note}"
-    )
-    return section
+    return {
+        "cost_headings": [title for title, _ in columns.values()],
+        "costs": {
+            name: {"cells": [show(c[k]) if k in c else "–" for k, (_, show) in columns.items()]}
+            for name, c in costs.items()
+        },
+    }
 
 
 def provenance(record: Record, command: str) -> Section:

@@ -25,10 +25,10 @@ from sartor.experiments.emnist.words import (
 from sartor.report import PageKind
 from sartor.report.compare import compare_values
 from sartor.report.figures import Values, change_figure
-from sartor.report.numbers import amount, duration, percent, points, share, spread, traffic
+from sartor.report.numbers import amount, percent, points, share, spread, traffic
 from sartor.report.page import Row, Section
 from sartor.report.record import Record
-from sartor.report.runs import cost_section, provenance
+from sartor.report.runs import cost_table, provenance
 from sartor.report.template import Template
 
 TEMPLATE = Template(Path(__file__).with_name("page.md"), {"titled": titled})
@@ -64,7 +64,7 @@ def emnist_sections(record: Record) -> list[Section]:
         **_claims(results),
         **{f"gained_{group}": _gained(results, group) for group in GROUPS},
         **_sources(results),
-        "studies": studies(results),
+        **studies(results),
         "compared": results["comparisons"],
         "more_rounds": settings["rounds"] + settings["joint"],
         "orders": _orders(results),
@@ -79,10 +79,10 @@ def emnist_sections(record: Record) -> list[Section]:
         settings["network"]: True,
         "precision": PRECISION[settings["precision"]],
         **_algorithms(results),
+        **_cost(results),
     }  # fmt: skip
     return [
         *TEMPLATE.sections({"cnn": False, "mlp": False, **values}, record),
-        _cost(results),
         provenance(record, command(settings)),
     ]
 
@@ -309,12 +309,6 @@ def _sources(results: Row) -> dict[str, Any]:
             for seed, by_domain in enumerate(by_seed)
             for domain, n in by_domain.items()
         ],
-        "oracle": " and ".join(
-            f"{percent(clustered['oracle'][group]['mean'])}% instead of "
-            f"{percent(clustered['accuracy'][group]['mean'])}% for {group}"
-            for group in GROUPS
-            if by_seed
-        ),
     }  # fmt: skip
 
 
@@ -360,50 +354,30 @@ def _lambda(results: Row) -> dict[str, Any]:
 
 def _algorithms(results: Row) -> dict[str, Any]:
     """The hyper-parameters of the tables' rows and columns."""
-    known = {row: results["algorithms"][row] for row in results["table2"]}
-    central = {row: algorithms["central"] for row, algorithms in known.items()}
-    first, personal = next(iter(central.values())), next(iter(known.values()))["personal"]
-    more = {
-        "agnostic": "the domains are the writers' sources, step size {domain_step:g}",
-        "hypcluster": "{q} clusters; {warm} of its rounds train each model apart, before writers "
-        "choose",
-        "dapper": "{r} images of all seen writers for each own one; {candidates} candidates λ",
-        "mapper": "{candidates} candidates λ; {rounds} more rounds, which train the central model "
-        "through the mixtures",
-    }
-    shown = {}
-    for name in (*central, "finetune", "dapper", "mapper"):
-        algorithm = central.get(name) or personal[name]
-        facts = {"warm": warm_rounds(algorithm), "candidates": len(algorithm.get("cover", ()))}
-        shown[name] = {**algorithm, "more": more.get(name, "").format(**facts, **algorithm)}
-    return {"central": first, "algorithm_settings": shown}
+    known = [results["algorithms"][row] for row in results["table2"]]
+    central = {row: results["algorithms"][row]["central"] for row in results["table2"]}
+    personal = {name: known[0]["personal"][name] for name in ("finetune", "dapper", "mapper")}
+    return {
+        "central": known[0]["central"], "personal": personal, "by_name": {**central, **personal},
+        "warm_rounds": warm_rounds(central.get("hypcluster", {})),
+        "candidates": len(personal["dapper"]["cover"]),
+    }  # fmt: skip
 
 
-def _cost(results: Row) -> Section:
-    methods, seeds = results["methods"], results["settings"]["seeds"]
+def _cost(results: Row) -> dict[str, Any]:
+    """What the methods cost, and how much time and memory all of them took."""
+    methods = results["methods"]
     names = [*table_methods(results), *(["local"] if "local" in methods else [])]
-    section = cost_section(
-        {titled(name): methods[name]["cost"] for name in names},
-        "Mean over seeds; each includes the training of the central model.",
-    )
-    section.table(
-        ["model", "time"],
-        [[titled(name), duration(sum(methods[name]["seconds"]) / seeds)] for name in names],
-        "Wall time, mean over seeds; for a personal model only its own part",
-    )
     memory = [
         f"{traffic(results['memory'][key])} {where}"
         for key, where in (("host_bytes", "of the process"), ("device_bytes", "on the device"))
         if results["memory"].get(key)
     ]
-    section.note(
-        f"All {len(methods)} models in {seeds} seeds with the tuning took "
-        f"{duration(results['wall_seconds']['total'])} on {results['device']['kind']}. The most "
-        f"memory in use: {', '.join(memory) or 'not known'}. Times include compilation and "
-        "scoring, and on a GPU several models are trained at the same time, so they compare models "
-        "only roughly."
-    )
-    return section
+    return {
+        **cost_table({titled(name): methods[name]["cost"] for name in names}),
+        "models": len(methods),
+        "most_memory": ", ".join(memory) or "not known",
+    }
 
 
 def _accuracies(record: Record) -> dict[str, Values]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sartor.experiments.emnist.words import titled, warm_rounds
 from sartor.report.numbers import edge, share
@@ -26,84 +26,58 @@ CONTROLS = {
 """The methods of the section on controls, and their names there."""
 
 
-class Study(NamedTuple):
-    """A section that compares the accuracies of some methods.
+STARTS = {
+    "hypcluster": "warm, {} each",
+    "hypcluster from warm, short": "warm, {} each",
+    "hypcluster from clients": "single clients' models",
+    "hypcluster from kmeans++": "k-means++ of clients' models",
+    "hypcluster from random": "random models",
+}
+"""The starts of HypCluster, and their names."""
 
-    Attributes:
-        title: of the section.
-        text: the name of its paragraph in ``page.md``.
-        methods: its methods, and their names in the tables.
-        needs: it is shown if there is any of these methods; by default any of its own.
-        heading: of the column with these names.
-        caption: what the table of accuracies is about.
-        clusters: numbers of clusters by method, if their shares are shown.
-        tuned: the methods whose candidates of validation are shown.
-    """
+CLUSTERS = {"hypcluster q=1": 1, "hypcluster": 2, "hypcluster q=3": 3, "hypcluster q=4": 4}
+"""HypCluster with other numbers of clusters."""
 
-    title: str
-    text: str
-    methods: Mapping[str, str]
-    needs: Sequence[str]
-    heading: str = "model"
-    caption: str = ""
-    clusters: Mapping[str, int] = {}
-    tuned: Sequence[str] = ()
+LOCAL = ("local", "fedavg", "fedavg + finetune")
+
+SERVERS = (
+    "fedavg", "fedavg with adam", "fedavg with adagrad", "hypcluster", "hypcluster with adam"
+)  # fmt: skip
+"""Servers with momentum, and adaptive ones."""
 
 
-def studies(results: Row) -> list[Row]:
-    """What the page shows of each study that was run."""
-    methods = results["methods"]
-    return [
-        _shown(results, study)
-        for study in _known(results)
-        if any(name in methods for name in study.needs)
-    ]
-
-
-def _known(results: Row) -> list[Study]:
-    starts = {
-        "hypcluster": "warm, {} each",
-        "hypcluster from warm, short": "warm, {} each",
-        "hypcluster from clients": "single clients' models",
-        "hypcluster from kmeans++": "k-means++ of clients' models",
-        "hypcluster from random": "random models",
-    }
+def studies(results: Row) -> dict[str, Row]:
+    """What the page shows of each study that was run: of any of its own methods."""
     starts = {
         name: title.format(warm_rounds(results["algorithms"][name]["central"]))
-        for name, title in starts.items()
+        for name, title in STARTS.items()
         if name in results["algorithms"]
     }
-    numbers = {f"hypcluster{'' if q == 2 else f' q={q}'}": q for q in (1, 2, 3, 4)}
-    adaptive = [f"{row} with {s}" for row in ("fedavg", "hypcluster") for s in ("adam", "adagrad")]
-    central = sorted(["fedavg", "hypcluster", *adaptive])
-    servers = sorted([*central, *(f"{name} + finetune" for name in central)])
-    local = ("local", "fedavg", "fedavg + finetune")
-    return [
-        Study(
-            "Starts of HypCluster", "starts", starts, [*starts][1:], "start",
-            " of HypCluster with two clusters", dict.fromkeys(starts, 2),
-        ),
-        Study(
-            "Numbers of clusters", "clusters", {name: f"q = {q}" for name, q in numbers.items()},
-            [n for n, q in numbers.items() if q != 2], "clusters",
-            " of HypCluster with q clusters", numbers,
-        ),
-        Study("Local", "local", {n: titled(n) for n in local}, ["local"], tuned=["local"]),
-        Study("Controls", "controls", CONTROLS, ["fedavg with more rounds"]),
-        Study(
-            "Adaptive servers", "servers", {n: titled(n) for n in servers}, adaptive,
-            tuned=central,
-        ),
-    ]  # fmt: skip
-
-
-def _shown(results: Row, study: Study) -> Row:
-    methods = results["methods"]
-    names = {name: title for name, title in study.methods.items() if name in methods}
-    tuned = [name for name in study.tuned if name in methods]
+    servers = [name + tuned for name in SERVERS for tuned in ("", " + finetune")]
+    known: dict[str, tuple[Mapping[str, str], Mapping[str, int], Sequence[str]]] = {
+        "starts": (starts, dict.fromkeys(starts, 2), ()),
+        "clusters": ({name: f"q = {q}" for name, q in CLUSTERS.items()}, CLUSTERS, ()),
+        "local": ({name: titled(name) for name in LOCAL}, {}, ["local"]),
+        "controls": (CONTROLS, {}, ()),
+        "servers": ({name: titled(name) for name in servers}, {}, SERVERS),
+    }
+    own = {
+        "starts": " from ", "clusters": " q=", "local": "local", "controls": "more rounds",
+        "servers": " with ada",
+    }  # fmt: skip
     return {
-        "title": study.title, "heading": study.heading, "caption": study.caption,
-        "about": {study.text: True},
+        study: _shown(results["methods"], *parts)
+        for study, parts in known.items()
+        if any(own[study] in name for name in parts[0] if name in results["methods"])
+    }
+
+
+def _shown(
+    methods: Row, titles: Mapping[str, str], clusters: Mapping[str, int], tuned: Sequence[str]
+) -> Row:
+    names = {name: title for name, title in titles.items() if name in methods}
+    most = max((q for name, q in clusters.items() if name in methods), default=0)
+    return {
         "rows": [
             {
                 "seen": None, "unseen": None, **methods[name]["accuracy"], "title": title,
@@ -111,15 +85,15 @@ def _shown(results: Row, study: Study) -> Row:
             }
             for name, title in names.items()
         ],
-        "places": [f"{n + 1}." for n in range(max(study.clusters.values(), default=0))],
+        "places": [f"{n + 1}." for n in range(most)],
         "clusters": [
             row
             for name, title in names.items()
-            if (q := study.clusters.get(name))
-            for row in _cluster_rows(methods[name], title, q, max(study.clusters.values()))
+            if (q := clusters.get(name))
+            for row in _cluster_rows(methods[name], title, q, most)
         ],
-        "tried": [row for name in tuned for row in _tried(results, name)],
-        "edges": "".join(_edges(name, methods[name]) for name in tuned),
+        "tried": [row for name in tuned if name in methods for row in _tried(name, methods[name])],
+        "edges": "".join(_edges(name, methods[name]) for name in tuned if name in methods),
     }  # fmt: skip
 
 
@@ -140,10 +114,9 @@ def _cluster_rows(method: Row, title: str, q: int, most: int) -> Sequence[Row]:
     return rows
 
 
-def _tried(results: Row, name: str) -> list[dict[str, Any]]:
+def _tried(name: str, method: Row) -> list[dict[str, Any]]:
     """The candidates of validation, and their losses."""
-    method = results["methods"][name]
-    if name in results["table2"]:
+    if name in ("fedavg", "hypcluster"):
         losses = method.get("validation_loss") or []
         momentum = "momentum, as in the paper"
         return [{"name": name, "options": momentum, "loss": loss} for loss in losses[:1]]

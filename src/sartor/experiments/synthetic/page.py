@@ -17,7 +17,7 @@ from sartor.report.figures import INK, change_figure, curve, drawing, legend_out
 from sartor.report.numbers import amount, edge, number, share
 from sartor.report.page import Row, Section
 from sartor.report.record import Record
-from sartor.report.runs import cost_section, provenance
+from sartor.report.runs import cost_table, provenance
 from sartor.report.template import Template
 
 TEMPLATE = Template(Path(__file__).with_name("page.md"))
@@ -40,6 +40,7 @@ def synthetic_sections(record: Record) -> list[Section]:
         for samples, rows in itertools.groupby(results["figure1"], lambda row: row["samples"])
     }
     ends = sorted({min(sizes), max(sizes)})
+    near = min(sizes, key=lambda m: abs(m - settings["table_samples"]))
     values = {
         **results,
         "gains": _gain_figures(record, {m: sizes[m] for m in ends}),  # reads all clients first
@@ -53,22 +54,19 @@ def synthetic_sections(record: Record) -> list[Section]:
         "gained": [row for m in ends for name, row in sizes[m].items() if name != "FedAvg"],
         **_choices(results),
         **_tuning(results),
+        "near": near,
+        **cost_table({name: row["cost"] for name, row in sizes[near].items()}),
         "own": "k % (d − 4)" if settings["layout"] == "literal" else "4 + k % (d − 4)",
         "plain": settings["loss"] == "plain",
         "smoothed": settings["loss"] == "smoothed",
     }
-    near = min(sizes, key=lambda m: abs(m - settings["table_samples"]))
-    cost = cost_section(
-        {name: row["cost"] for name, row in sizes[near].items()},
-        f"With {near} samples per client; includes the training of the central model.",
-    )
     quick = " --quick" * settings["quick"]
     command = (
         f"sartor reproduce synthetic{quick} --seed {settings['seed']} --seeds {settings['seeds']} "
         f"--layout {settings['layout']} --loss {settings['loss']}"
         f"{''.join(f' --samples {n}' for n in settings['samples'])} --out DIRECTORY"
     )
-    return [*TEMPLATE.sections(values, record), cost, provenance(record, command)]
+    return [*TEMPLATE.sections(values, record), provenance(record, command)]
 
 
 def _lead(results: Row, sizes: Sizes) -> list[str]:
