@@ -131,6 +131,11 @@ TEMPLATE = """A comment.
 
 !lead lead
 
+- ?shown One finding
+of {who}.
+- ?hidden Not this.
+- {c:.1f} is another.
+
 Words that go on
 in the next line: {a.b:share}, {c:.1f}, {missing?:number}.
 
@@ -171,12 +176,16 @@ def test_a_template_is_filled_with_values(tmp_path):
     }  # fmt: skip
     first, *repeated = Template(tmp_path / "page.md").sections(values)
     assert first.title == f"Scores of {NASTY}"
-    assert first.parts[1] == "<p>Words that go on in the next line: 50.0%, 1.2, –.</p>"
+    assert first.parts[0] == '<div class="lead"><p>First.</p></div>'
+    assert re.findall("<p>(One finding of .*?)</p><p>(.*?)</p>", first.parts[1])[0][1] == (
+        "1.2 is another."
+    )
+    assert first.parts[2] == "<p>Words that go on in the next line: 50.0%, 1.2, –.</p>"
     assert rows_of(first) == [
         [("", "name"), ("", "x"), ("", "y"), ("text", "why")],
         [("", "one"), ("", "1.0000"), ("best", "–"), ("text", "so")],
     ]
-    assert first.parts[3:] == ['<p class="note">Small print.</p>']
+    assert first.parts[4:] == ['<p class="note">Small print.</p>']
     assert [section.title for section in repeated] == ["Number 1", "Number 2"]
     assert repeated[1].parts == ["<p>{who}</p>"]  # values are not filled in once more
     assert "<script>" not in document("Page", [first, *repeated])

@@ -7,7 +7,8 @@ Blocks are separated by blank lines, and ``{path:show}`` stands for a value:
   is filled in for each of them. ``*name`` in a cell stands for as many cells as the list has.
   ``:--`` under a heading aligns names, ``:-:`` sentences. A row's ``best`` lists bold headings.
 - ``![caption](name)`` is a figure, ``!figures name`` a list of ``(figure, caption, path)``.
-- ``!lead name`` and ``!texts name`` show a list of paragraphs.
+- ``- words`` is a main finding; one of a list may begin with a condition, ``- ?name words``.
+- ``!lead name`` and ``!texts name`` show a list of main findings, or of paragraphs.
 - A first line ``?name`` shows the block only if that value is true. ``# Title ?name`` does so for
   a section, and ``# Title *name`` repeats it for each item of a list.
 
@@ -98,8 +99,16 @@ class Template:
             section.heading(self._fill(block[3:], values))
         elif block.startswith("!"):
             self._add_values(section, block, values, record)
+        elif block.startswith("- "):
+            section.lead(list(self._findings(block, values)))
         elif words := self._fill(" ".join(block.split()), values):
             section.note(words[2:]) if words.startswith("> ") else section.text(words)
+
+    def _findings(self, block: str, values: Row) -> Iterator[str]:
+        for item in re.split(r"^- ", block, flags=re.MULTILINE)[1:]:
+            _, needed, words = [*re.split(r"^\?(\S+)\s", item), "", item][:3]
+            if not needed or self._value(needed, values):
+                yield self._fill(" ".join((words if needed else item).split()), values)
 
     def _add_values(self, section: Section, block: str, values: Row, record: Record | None) -> None:
         """Figures, or paragraphs that the values hold."""
