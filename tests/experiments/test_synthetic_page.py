@@ -38,7 +38,7 @@ def test_the_page_says_how_it_was_done(experiment):
     tuned = sum(bool(row["tried"]) for row in results["figure1"])
     assert f"The chosen step size is {tuned} times the largest candidate." in text
     figures = {path.name for path in (experiment / "figures").iterdir()}
-    assert {"figure1.png", "figure1-excess.pdf", "table1.png", "lambda-Dapper.pdf"} <= figures
+    assert {"figure1.png", "figure1-excess.pdf", "gains-5.png", "gains-50.pdf"} <= figures
 
 
 def test_the_terminal_shows_tables_and_claims(experiment):

@@ -10,8 +10,9 @@ import pytest
 from sartor.errors import FileError
 from sartor.report import PageKind, write_report
 from sartor.report.compare import compare_values
-from sartor.report.page import Section, Texts, document, listed
-from sartor.report.runs import _choices, _comparisons
+from sartor.report.page import Section, Texts, document
+from sartor.report.runs import choices
+from sartor.report.template import Template
 
 NASTY = "<script>alert(1)</script> & \"q'"
 
@@ -22,15 +23,14 @@ def rows_of(section):
     return [re.findall(r'<t[hd](?: class="(.*?)")?>(.*?)</t[hd]>', row) for row in rows]
 
 
-def test_a_table_shows_a_column_of_every_row():
+def test_a_table_marks_columns_and_cells():
     section = Section("One")
     section.table(
-        [("name", lambda n: f"no. {n}"), ("square", lambda n: str(n * n)), ("why", lambda n: "so")],
-        [1, 2],
+        ["name", "square", "why"],
+        [["no. 1", "1", "so"], ["no. 2", "4", "so"]],
         "Squares",
-        text=("why",),
-        left=("name",),
-        bold=lambda n, heading: (n, heading) == (2, "square"),
+        kinds={"why": "text", "name": "left"},
+        best=[[], ["square"]],
     )
     assert rows_of(section) == [
         [("left", "name"), ("", "square"), ("text", "why")],
@@ -48,10 +48,9 @@ def test_everything_is_escaped():
     section.heading(NASTY)
     section.code(NASTY)
     section.folded(NASTY, NASTY, opened=True)
-    section.warnings({"warnings": [NASTY]})
-    section.table(listed(NASTY), [[NASTY]], NASTY)
+    section.table([NASTY], [[NASTY]], NASTY)
     page = document(NASTY, [Section("First"), section])
-    assert "<script>" not in page and page.count("&lt;script&gt;") == 15
+    assert "<script>" not in page and page.count("&lt;script&gt;") == 14
 
 
 def test_the_first_section_has_no_heading_of_its_own():
@@ -82,7 +81,7 @@ def directories(tmp_path):
 
 def sections(record):
     section = Section("Scores")
-    section.table(listed("score"), [[value] for value in record.results["scores"].values()])
+    section.table(["score"], [[value] for value in record.results["scores"].values()])
     return [section]
 
 
@@ -118,15 +117,82 @@ def test_unknown_and_unreadable_results_are_named(directories, tmp_path):
 
 def test_choices_are_shown_where_clients_had_any():
     chosen = {"Dapper": {"lambda": {"0.0": 3, "1.0": 1}, "cluster": {"0": 4}}}
-    (section,) = _choices(chosen)  # one cluster is no choice
-    assert [[text for _, text in row] for row in rows_of(section)] == [
-        ["method", "λ = 0.0", "λ = 1.0"], ["Dapper", "75.0%", "25.0%"]
-    ]  # fmt: skip
-    (section,) = _choices({"HypCluster": {"cluster": {"0": 1, "1": 3}}})
-    assert [text for _, text in rows_of(section)[1]] == ["HypCluster", "25.0%", "75.0%"]
-    assert _choices({"Finetune": {}}) == []
+    found = choices(chosen)
+    assert found["lambdas"] == ["λ = 0.0", "λ = 1.0"] and not found["cluster"]  # no choice
+    assert found["lambda"] == {"Dapper": {"shares": [0.75, 0.25]}}
+    found = choices({"HypCluster": {"cluster": {"0": 1, "1": 3}}})
+    assert found["cluster"] == {"HypCluster": {"shares": [0.25, 0.75]}} and not found["lambda"]
+    assert choices({"Finetune": {}}) == {}
 
 
-def test_one_method_alone_is_compared_with_nothing():
-    section = _comparisons([], "loss")
-    assert section.parts == ['<p class="note">There is only one method.</p>']
+TEMPLATE = """A comment.
+
+# Scores of {who}
+
+!lead lead
+
+- ?shown One finding
+of {who}.
+- ?hidden Not this.
+- {c:.1f} is another.
+
+Words that go on
+in the next line: {a.b:share}, {c:.1f}, {missing?:number}.
+
+[rows] A table of {who}
+| name | *headings | why |
+| --- | --- | :-: |
+| {name} | *cells:number | {why} |
+
+?shown
+> Small print.
+
+?hidden
+> Not this.
+
+# Left out ?hidden
+
+Words.
+
+# Nothing to show
+
+[empty] A table
+| name |
+| --- |
+| {name} |
+
+# Number {n} *items
+
+{who}
+"""
+
+
+def test_a_template_is_filled_with_values(tmp_path):
+    (tmp_path / "page.md").write_text(TEMPLATE)
+    values = {
+        "who": NASTY, "lead": ["First."], "a": {"b": 0.5}, "c": 1.23, "shown": 1, "hidden": 0,
+        "headings": ["x", "y"], "empty": [], "items": [{"n": 1}, {"n": 2, "who": "{who}"}],
+        "rows": {"one": {"cells": [1.0, None], "why": "so", "best": ["y"]}},
+    }  # fmt: skip
+    first, *repeated = Template(tmp_path / "page.md").sections(values)
+    assert first.title == f"Scores of {NASTY}"
+    assert first.parts[0] == '<div class="lead"><p>First.</p></div>'
+    assert re.findall("<p>(One finding of .*?)</p><p>(.*?)</p>", first.parts[1])[0][1] == (
+        "1.2 is another."
+    )
+    assert first.parts[2] == "<p>Words that go on in the next line: 50.0%, 1.2, –.</p>"
+    assert rows_of(first) == [
+        [("", "name"), ("", "x"), ("", "y"), ("text", "why")],
+        [("", "one"), ("", "1.0000"), ("best", "–"), ("text", "so")],
+    ]
+    assert first.parts[4:] == ['<p class="note">Small print.</p>']
+    assert [section.title for section in repeated] == ["Number 1", "Number 2"]
+    assert repeated[1].parts == ["<p>{who}</p>"]  # values are not filled in once more
+    assert "<script>" not in document("Page", [first, *repeated])
+
+
+def test_a_template_names_what_is_missing(tmp_path):
+    (tmp_path / "page.md").write_text("# One\n\n{a.b}")
+    for values in ({}, {"a": {}}):
+        with pytest.raises(KeyError):
+            Template(tmp_path / "page.md").sections(values)

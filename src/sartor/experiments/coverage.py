@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,10 @@ NOISE = 0.42
 
 SIZES = np.array([400, 600, 800, 600])
 """How many samples the clients have: enough for bounds that are not vacuous."""
+
+TOTAL, CLIENTS = int(SIZES.sum()), len(SIZES)
+WEIGHTS = SIZES / SIZES.sum()
+"""Every sample counts the same."""
 
 DELTA = 0.1
 """The probability with which a bound may fail."""
@@ -101,8 +106,13 @@ class Draws:
         return weights @ self.true, np.tensordot(self.empirical, weights, (1, 0))
 
 
-def coverage(draws: int = 1000, seed: int = 0, constants: bounds.Constants = "derived",
-             delta: float = DELTA) -> list[Coverage]:  # fmt: skip
+Sides = tuple[str, Floats, list[Bound] | Bound]
+"""The name of a bound, its left side in every draw, and the bound: one for all draws, or each."""
+
+
+def coverage(
+    draws: int = 1000, seed: int = 0, constants: bounds.Constants = "derived", delta: float = DELTA
+) -> list[Coverage]:
     """Compare every bound of the paper with its left side.
 
     Args:
@@ -111,12 +121,17 @@ def coverage(draws: int = 1000, seed: int = 0, constants: bounds.Constants = "de
         constants: ``"paper"`` or ``"derived"``.
         delta: δ.
     """
-    drawn = Draws(draws, seed)
-    return [
-        found(drawn, constants, delta)
-        for found in (_local, _global, _agnostic, _cluster, _combined, _blitzer, _for_client,
-                      _interpolation, _dapper)
-    ]  # fmt: skip
+    drawn, common = Draws(draws, seed), {"d": 1, "delta": delta, "constants": constants}
+    found = []
+    for sides in (
+        _local, _global, _agnostic, _cluster, _combined, _blitzer, _for_client, _interpolation,
+        _dapper,
+    ):  # fmt: skip
+        name, left, bound = sides(drawn, common)
+        each = bound if isinstance(bound, list) else [bound] * len(left)
+        right = np.array([float(b) for b in each])
+        found.append(Coverage(name, max(each), left, right, delta))
+    return found
 
 
 def as_text(found: list[Coverage]) -> list[str]:
@@ -129,137 +144,120 @@ def as_text(found: list[Coverage]) -> list[str]:
     ]
 
 
-def _covered(name: str, left: Floats, bound: list[Bound] | Bound, delta: float) -> Coverage:
-    each = bound if isinstance(bound, list) else [bound] * len(left)
-    return Coverage(name, max(each), left, np.array([float(b) for b in each]), delta)
-
-
 def _excess(true: Floats, chosen: npt.NDArray[np.intp]) -> Floats:
     return true[chosen] - true.min()
 
 
-def _local(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+def _local(drawn: Draws, common: dict[str, Any]) -> Sides:
     left = _excess(drawn.true[0], drawn.empirical[:, 0].argmin(axis=1))
-    right = bounds.local(m=SIZES[0], d=1, delta=delta, constants=constants)
-    return _covered("local (equation 1)", left, right, delta)
+    right = bounds.local(m=SIZES[0], **common)
+    return "local (equation 1)", left, right
 
 
-def _global(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
-    true, empirical = drawn.mixed(SIZES / SIZES.sum())
+def _global(drawn: Draws, common: dict[str, Any]) -> Sides:
+    true, empirical = drawn.mixed(WEIGHTS)
     left = _excess(drawn.true[0], empirical.argmin(axis=1))
     disc = float(np.abs(drawn.true[0] - true).max())
-    right = bounds.global_(m=SIZES.sum(), d=1, delta=delta, disc=disc, constants=constants)
-    return _covered("global (equation 2)", left, right, delta)
+    right = bounds.global_(m=TOTAL, disc=disc, **common)
+    return "global (equation 2)", left, right
 
 
-def _agnostic(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
-    mixtures = [*np.eye(len(SIZES)), SIZES / SIZES.sum()]
+def _agnostic(drawn: Draws, common: dict[str, Any]) -> Sides:
+    mixtures = [*np.eye(CLIENTS), WEIGHTS]
     losses = np.stack([drawn.mixed(weights)[1] for weights in mixtures])
     true = np.stack([drawn.mixed(weights)[0] for weights in mixtures])
     chosen = losses.max(axis=0).argmin(axis=1)
     # The worst mixture for the trained model, or for the client's best model.
-    judged = chosen if constants == "paper" else np.full(len(chosen), drawn.true[0].argmin())
+    best = np.full(len(chosen), drawn.true[0].argmin())
+    judged = chosen if common["constants"] == "paper" else best
     disc = np.abs(drawn.true[0] - true).max(axis=1)[true[:, judged].argmax(axis=0)]
     skewness = max(bounds.skewness(w.tolist(), SIZES.tolist()) for w in mixtures)
     right = [
         bounds.agnostic(
-            m=SIZES.sum(), d=1, delta=delta, cover=len(mixtures), epsilon=0, skewness=skewness,
-            disc=float(d), constants=constants,
+            m=TOTAL, cover=len(mixtures), epsilon=0, skewness=skewness, disc=float(d), **common
         )
         for d in disc
-    ]  # fmt: skip
-    return _covered("agnostic", _excess(drawn.true[0], chosen), right, delta)
+    ]
+    return "agnostic", _excess(drawn.true[0], chosen), right
 
 
 def _clusterings(drawn: Draws, q: int) -> tuple[list[tuple[int, ...]], Floats, Floats]:
     """All choices of q hypotheses, and their clustered losses, true and empirical."""
     choices = list(itertools.combinations_with_replacement(range(VALUES + 1), q))
-    weights = SIZES / SIZES.sum()
-    true = np.stack([weights @ drawn.true[:, c].min(axis=1) for c in choices])
-    empirical = np.stack([drawn.empirical[:, :, c].min(axis=2) @ weights for c in choices], axis=1)
+    true = np.stack([WEIGHTS @ drawn.true[:, c].min(axis=1) for c in choices])
+    empirical = np.stack([drawn.empirical[:, :, c].min(axis=2) @ WEIGHTS for c in choices], axis=1)
     return choices, true, empirical
 
 
-def _cluster(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+def _cluster(drawn: Draws, common: dict[str, Any]) -> Sides:
     _, true, empirical = _clusterings(drawn, 2)
     left = np.abs(true - empirical).max(axis=1)
-    right = bounds.cluster(
-        m=SIZES.sum(), p=len(SIZES), q=2, d=1, delta=delta, constants=constants
-    )  # fmt: skip
-    return _covered("clustering, theorem and corollary", left, right, delta)
+    right = bounds.cluster(m=TOTAL, p=CLIENTS, q=2, **common)
+    return "clustering, theorem and corollary", left, right
 
 
-def _combined(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+def _combined(drawn: Draws, common: dict[str, Any]) -> Sides:
     choices, _, empirical = _clusterings(drawn, 2)
-    weights, everybody = SIZES / SIZES.sum(), np.arange(len(SIZES))
+    everybody = np.arange(CLIENTS)
     left, right = np.zeros(len(empirical)), []
     for n, chosen in enumerate(empirical.argmin(axis=1)):
         pair = np.array(choices[chosen])
         f = drawn.empirical[n][:, pair].argmin(axis=1)
-        left[n] = weights @ (drawn.true[everybody, pair[f]] - drawn.true.min(axis=1))
+        left[n] = WEIGHTS @ (drawn.true[everybody, pair[f]] - drawn.true.min(axis=1))
         clusters = np.stack([np.average(drawn.true[f == i], axis=0, weights=SIZES[f == i])
                              if (f == i).any() else drawn.true[0] for i in range(2)])  # fmt: skip
-        disc = float(weights @ np.abs(drawn.true - clusters[f]).max(axis=1))
-        right.append(
-            bounds.cluster(
-                m=SIZES.sum(), p=len(SIZES), q=2, d=1, delta=delta, disc=disc, constants=constants
-            )
-        )
-    return _covered("clustering, with discrepancy", left, right, delta)
+        disc = float(WEIGHTS @ np.abs(drawn.true - clusters[f]).max(axis=1))
+        right.append(bounds.cluster(m=TOTAL, p=CLIENTS, q=2, disc=disc, **common))
+    return "clustering, with discrepancy", left, right
 
 
 def _others(drawn: Draws) -> tuple[Floats, Floats]:
     """Everybody but the first client."""
-    weights = np.where(np.arange(len(SIZES)) == 0, 0, SIZES)
+    weights = np.where(np.arange(CLIENTS) == 0, 0, SIZES)
     return drawn.mixed(weights / weights.sum())
 
 
-def _blitzer(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+def _blitzer(drawn: Draws, common: dict[str, Any]) -> Sides:
     true, empirical = _others(drawn)
     mix = 0.5 * drawn.true[0] + 0.5 * true
     left = _excess(mix, (0.5 * drawn.empirical[:, 0] + 0.5 * empirical).argmin(axis=1))
-    right = bounds.blitzer(
-        lambda_=0.5, m_k=SIZES[0], m_C=SIZES[1:].sum(), d=1, delta=delta, constants=constants
-    )  # fmt: skip
-    return _covered("data interpolation, Blitzer", left, right, delta)
+    right = bounds.blitzer(lambda_=0.5, m_k=SIZES[0], m_C=SIZES[1:].sum(), **common)
+    return "data interpolation, Blitzer", left, right
 
 
-def _for_client(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+def _for_client(drawn: Draws, common: dict[str, Any]) -> Sides:
     true, empirical = _others(drawn)
     disc = float(np.abs(drawn.true[0] - true).max())
-    best = best_lambda(
-        m_k=SIZES[0], m_C=SIZES[1:].sum(), d=1, delta=delta, disc=disc, constants=constants
-    )  # fmt: skip
+    best = best_lambda(m_k=SIZES[0], m_C=SIZES[1:].sum(), disc=disc, **common)
     mix = best.lambda_ * drawn.empirical[:, 0] + (1 - best.lambda_) * empirical
     left = _excess(drawn.true[0], mix.argmin(axis=1))
-    return _covered("data interpolation, best λ", left, best.bound, delta)
+    return "data interpolation, best λ", left, best.bound
 
 
-def _interpolation(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+def _interpolation(drawn: Draws, common: dict[str, Any]) -> Sides:
     """Thresholds as central models and the constants 0 and 1 as local ones.
 
     With |y − h(x)|, linear in h, the best λ is 0 or 1: clients take h_c, or a constant.
     """
-    weights = SIZES / SIZES.sum()
     constant = np.array([0, VALUES])  # a threshold before all values, and one behind them
 
     def best(losses: Floats) -> Floats:  # of each h_c
         return np.minimum(losses, losses[..., constant].min(axis=-1, keepdims=True))
 
-    optimum = float(np.min(weights @ best(drawn.true)))
-    central = np.einsum("k,nkh->nh", weights, best(drawn.empirical)).argmin(axis=1)[:, None]
-    clients, row = np.arange(len(SIZES)), np.arange(len(central))[:, None]
+    optimum = float(np.min(WEIGHTS @ best(drawn.true)))
+    central = np.einsum("k,nkh->nh", WEIGHTS, best(drawn.empirical)).argmin(axis=1)[:, None]
+    clients, row = np.arange(CLIENTS), np.arange(len(central))[:, None]
     own = constant[drawn.empirical[..., constant].argmin(axis=2)]  # [draws, clients]
     joins = drawn.empirical[row, clients, central] <= drawn.empirical[row, clients, own]
     paid = np.where(joins, drawn.true[clients, central], drawn.true[clients, own])
-    right = bounds.interpolation(
-        m=SIZES.sum(), p=len(SIZES), d_c=1, d_l=1, delta=delta, constants=constants
-    )  # fmt: skip
-    return _covered("model interpolation", paid @ weights - optimum, right, delta)
+    settled = {key: common[key] for key in ("delta", "constants")}
+    right = bounds.interpolation(m=TOTAL, p=CLIENTS, d_c=1, d_l=1, **settled)
+    return "model interpolation", paid @ WEIGHTS - optimum, right
 
 
-def _dapper(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage:
+def _dapper(drawn: Draws, common: dict[str, Any]) -> Sides:
     """With ½(h − y)² on labels alone: 1-strongly convex, gradients up to 1, h between 0 and 1."""
+    constants = common["constants"]
     generator, m_k, lambda_ = np.random.default_rng(drawn.seed), 20, 0.3
     steps = m_k * bounds.dapper_r(mu=1, G=1, R=1, constants=constants)
     rate = bounds.dapper_step_size(lambda_=lambda_, steps=steps, mu=1, G=1, R=1)
@@ -273,4 +271,4 @@ def _dapper(drawn: Draws, constants: bounds.Constants, delta: float) -> Coverage
         h = np.clip(h - rate * (h - (generator.random(runs) < source)), 0, 1)
     left = 0.5 * (mean - (lambda_ * own + (1 - lambda_) * others)) ** 2  # g(h) − g(h_λ̂)
     right = bounds.dapper(lambda_=lambda_, m_k=m_k, mu=1, G=1, R=1, constants=constants)
-    return _covered("Dapper's SGD, on the mean", left.mean(keepdims=True), right, delta)
+    return "Dapper's SGD, on the mean", left.mean(keepdims=True), right

@@ -11,15 +11,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from sartor.report.figures import INK, drawing, legend
-from sartor.report.numbers import amount, interval, number, share, signed
-from sartor.report.page import Row, Section, Texts, listed
+from sartor.report.numbers import amount, number, share, signed
+from sartor.report.page import Row, Section
 from sartor.report.record import Record
 from sartor.report.runs import provenance
+from sartor.report.template import Template
 
 Columns = Mapping[str, Any]
 """The table of clients, by column."""
 
-TEXTS = Texts(Path(__file__).with_name("advice.md"))
+TEMPLATE = Template(Path(__file__).with_name("advice.md"))
 
 SHOWN = 200
 """How many clients the page lists; per_client.parquet has all."""
@@ -35,37 +36,49 @@ ANSWERS = {
 
 def advice_sections(record: Record) -> list[Section]:
     """The parts of the page."""
-    results = record.results
+    results, settings = record.results, record.results["settings"]
     columns = {name: np.array(values) for name, values in record.clients().to_pydict().items()}
-    clients = Section("Clients")
-    clients.figure(plane_figure(columns), TEXTS("plane"), record.figure("plane"))
-    return [
-        _summary(results),
-        _policies(results),
-        clients,
-        _bounds(results),
-        _clients(columns),
-        _method(results),
-        provenance(record, "sartor advise DIRECTORY --out ANOTHER  # its data and settings"),
-    ]
+    clients = {(p["experiment"], p["bounds"]): p["clients"] for p in results["sharing"]}
+    shared = ("local", "global", "cluster")
+    values = {
+        **results,
+        "lead": [_summary(results), _gain(results), _promise(results)],
+        "warned": [f"Warning: {warning}" for warning in results.get("warnings", ())],
+        "answers": {
+            name if name == "as advised" else _title(name): found
+            for name, found in results["policies"].items()
+        },
+        "plane": plane_figure(columns),
+        "parameters": settings["d_how"] == "parameters",
+        "known": settings["d_how"] != "parameters",
+        "d": "at most " * (settings["d_how"] != "known") + amount(settings["d"]),
+        "shared": {
+            ANSWERS[a][2]: {"counts": [clients.get((a, b), 0) for b in (*shared, "nothing")]}
+            for a in shared
+        },
+        "tried": ", ".join(f"{key}: {amount(n)}" for key, n in results["lambda"].items()),
+        **_clients(columns),
+        "candidates": ", ".join(f"{name} by {k}" for name, k in results["algorithms"].items()),
+        "trust": _trust(settings["trust"]),
+        "exact": settings["radius"] is None,
+    }
+    if results["lambda"]:
+        names = ("low", "middle", "high")
+        values["bounds_lambda"] = dict(zip(names, results["bounds_lambda"], strict=True))
+    command = "sartor advise DIRECTORY --out ANOTHER  # its data and settings"
+    return [*TEMPLATE.sections(values, record), provenance(record, command)]
 
 
-def _summary(results: Row) -> Section:
-    section = Section("Advice")
+def _summary(results: Row) -> str:
     advised = ", ".join(
         f"{share(part)} are advised to {ANSWERS[name][2]}"
         for name, part in sorted(results["shares"].items(), key=lambda item: -item[1])
         if part > 0
     )
-    section.lead([
+    return (
         f"Of {amount(results['clients'])} clients, {advised}. For {share(results['clear'])} of all "
-        "clients, the advice leads the next best answer by more than a standard deviation.",
-        _gain(results),
-        _promise(results),
-    ])  # fmt: skip
-    section.warnings(results)
-    section.note(results["data"]["summary"])
-    return section
+        "clients, the advice leads the next best answer by more than a standard deviation."
+    )
 
 
 def _gain(results: Row) -> str:
@@ -98,7 +111,10 @@ def _title(name: str) -> str:
 
 def _promise(results: Row) -> str:
     if results["vacuous"] == 1:
-        return TEXTS("bounds promise nothing")
+        return (
+            "The bounds of the paper promise nothing here, to anybody: every bound is larger than "
+            "the largest loss."
+        )
     of = "the clients"
     if results["vacuous"] > 0:
         of += f" for whom they promise anything (they do not for {share(results['vacuous'])})"
@@ -106,26 +122,6 @@ def _promise(results: Row) -> str:
         "About whom to share a model with, the bounds of the paper agree for "
         f"{share(results['agree'])} of {of}."
     )
-
-
-def _policies(results: Row) -> Section:
-    section = Section("One answer for all")
-    rows = [
-        [
-            name if name == "as advised" else _title(name),
-            signed(found["gain"]),
-            signed(found["held_out"]),
-            interval([found["low"], found["high"]], signed),
-        ]
-        for name, found in results["policies"].items()
-    ]
-    section.table(
-        listed("policy", "expected gain", "on held-out examples", "95% interval"),
-        rows,
-        f"Gain over the global model, mean over clients, {results['loss']}",
-    )
-    section.note(TEXTS("policies", folds=results["settings"]["folds"]))
-    return section
 
 
 def plane_figure(columns: Columns) -> Figure:
@@ -151,59 +147,31 @@ def plane_figure(columns: Columns) -> Figure:
         return figure
 
 
-def _bounds(results: Row) -> Section:
-    section, settings = Section("What the bounds say"), results["settings"]
-    d = ("at most " if settings["d_how"] not in ("parameters", "known") else "") + amount(
-        settings["d"]
-    )
-    kind = "parameters" if settings["d_how"] == "parameters" else "known"
-    section.text(TEXTS(f"bounds, {kind}", d=d, largest=f"{settings['bound']:.2f}"))
-    clients = {(p["experiment"], p["bounds"]): p["clients"] for p in results["sharing"]}
-    names = ("local", "global", "cluster")
-    by_bounds = (*names, "nothing")
-    section.table(
-        listed("the experiment says", *(f"bounds: {name}" for name in by_bounds)),
-        [[ANSWERS[a][2], *(amount(clients.get((a, b), 0)) for b in by_bounds)] for a in names],
-        "Whom to share a model with: clients by the experiment's answer and by that of the bounds",
-    )
-    section.note(TEXTS("bounds"))
-    if results["lambda"]:
-        low, middle, high = results["bounds_lambda"]
-        tried = ", ".join(f"{key}: {amount(n)}" for key, n in results["lambda"].items())
-        section.text(TEXTS("lambda", tried=tried, low=low, middle=middle, high=high))
-    return section
-
-
-def _clients(columns: Columns) -> Section:
-    section = Section("Every client")
-    answers = [name for name in ("local", "cluster", "interpolation") if f"gain_{name}" in columns]
-    gains = {name: columns[f"gain_{name}"] for name in answers}
-    advised = np.zeros(len(columns["client"]))  # the global model gains nothing over itself
-    for name, gain in gains.items():
+def _clients(columns: Columns) -> dict[str, Any]:
+    """The clients with the largest expected gains from their advice."""
+    names = [name for name in ("local", "cluster", "interpolation") if f"gain_{name}" in columns]
+    gains = {name: (columns[f"gain_{name}"], columns[f"deviation_{name}"]) for name in names}
+    total = len(columns["client"])
+    advised = np.zeros(total)  # the global model gains nothing over itself
+    for name, (gain, _) in gains.items():
         advised = np.where(columns["advice"] == name, gain, advised)
-    order = np.argsort(-advised, kind="stable")[:SHOWN]
-
-    def lambda_of(k: int) -> str:
-        value = columns["lambda"][k]
-        mixes = columns["advice"][k] == "interpolation" and np.isfinite(value)
-        return f"{value:g}" if mixes else "–"
-
-    rows = [
-        [
-            str(columns["client"][k]), amount(columns["train_size"][k]),
-            ANSWERS[columns["advice"][k]][2], lambda_of(k), "yes" if columns["clear"][k] else "no",
-            *(f"{gains[n][k]:+.3f} ± {columns[f'deviation_{n}'][k]:.3f}" for n in answers),
-            f"{columns['discrepancy_global'][k]:.3f}", str(columns["bounds_say"][k]),
-            f"{columns['bounds_lambda'][k]:.2f}",
-        ]
-        for k in order
-    ]  # fmt: skip
-    caption, total = TEXTS("clients"), len(columns["client"])
-    if len(order) < total:
-        caption += f" ({SHOWN} of {amount(total)} clients; all are in per_client.parquet)"
-    head = ["client", "examples", "advice", "λ", "clear", *(f"gain, {name}" for name in answers)]
-    section.table(listed(*head, "discrepancy", "bounds say", "λ*"), rows, caption, left=("advice",))
-    return section
+    rows = []
+    for k in np.argsort(-advised, kind="stable")[:SHOWN]:
+        client = {name: values[k] for name, values in columns.items()}
+        mixes = client["advice"] == "interpolation" and np.isfinite(client["lambda"])
+        rows.append({
+            **client,
+            "clear": bool(client["clear"]),
+            "words": ANSWERS[client["advice"]][2],
+            "lambda_": f"{client['lambda']:g}" if mixes else "–",
+            "gains": [f"{gain[k]:+.3f} ± {deviation[k]:.3f}" for gain, deviation in gains.values()],
+        })  # fmt: skip
+    return {
+        "every": rows,
+        "gain_headings": [f"gain, {name}" for name in names],
+        "cut": f" ({SHOWN} of {amount(total)} clients; all are in per_client.parquet)"
+        * (total > SHOWN),
+    }
 
 
 def _trust(trust: float | None) -> str:
@@ -212,15 +180,3 @@ def _trust(trust: float | None) -> str:
     if trust == 0:
         return "clients differ only by their numbers of examples"
     return f"the advice follows {trust:.0%} of the differences between clients of a size"
-
-
-def _method(results: Row) -> Section:
-    section, settings = Section("How it was found"), results["settings"]
-    candidates = ", ".join(f"{name} by {kind}" for name, kind in results["algorithms"].items())
-    folds, trust = settings["folds"], _trust(settings["trust"])
-    section.text(TEXTS("method", candidates=candidates, folds=folds, trust=trust))
-    section.text(TEXTS("settings"))
-    radius = settings["radius"]
-    exact = "Discrepancies are exact."
-    section.text(exact if radius is None else TEXTS("radius", radius=radius))
-    return section

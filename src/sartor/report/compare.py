@@ -10,7 +10,7 @@ import numpy as np
 
 from sartor.evaluation.statistics import bootstrap_interval, jsonable, sign_flip
 from sartor.report.numbers import amount, interval, number, p_value, share, signed
-from sartor.report.page import Section, listed
+from sartor.report.page import Section
 from sartor.report.record import Record
 
 
@@ -25,7 +25,7 @@ def compare_values(
     found = [values(record) for record in records]
     names = dict.fromkeys(name for each in found for name in each)
     rows = [[name, *(each.get(name, "–") for each in found)] for name in names]
-    section.table(listed(title, *(record.name for record in records)), rows, caption)
+    section.table([title, *(record.name for record in records)], rows, caption)
 
 
 def compare_settings(section: Section, records: Sequence[Record], key: str) -> None:
@@ -38,8 +38,9 @@ def compare_settings(section: Section, records: Sequence[Record], key: str) -> N
         if len({str(settings.get(name)) for settings in flat}) > 1
     ]
     if rows:
-        columns = listed("setting", *(record.name for record in records))
-        section.table(columns, rows, "Settings that differ")
+        section.table(
+            ["setting", *(record.name for record in records)], rows, "Settings that differ"
+        )
 
 
 def _flat(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -68,7 +69,8 @@ def compare_runs(section: Section, runs: Sequence[Record]) -> None:
                 share(change.get("hurt")),
             ])  # fmt: skip
     head = ["run", "method", "metric", "clients", "mean", "95% interval", "worst 10%", "hurt"]
-    section.table(listed(*head), rows, "Every method of every run", left=("method", "metric"))
+    left = {"method": "left", "metric": "left"}
+    section.table(head, rows, "Every method of every run", kinds=left)
     if len({(r.results["data"]["fingerprint"], r.results["metric"]) for r in runs}) > 1:
         section.note(
             "The runs have different data, splits or metrics, so their clients cannot be paired."
@@ -100,7 +102,7 @@ def _paired(section: Section, runs: Sequence[Record], metric: str) -> None:
     if rows:
         head = ["first", "second", "clients", "gain of the first", "95% interval", "p-value"]
         caption = "The best method of each run, paired over clients"
-        section.table(listed(*head), rows, caption, left=("second",))
+        section.table(head, rows, caption, kinds={"second": "left"})
 
 
 def _by_client(record: Record, method: str, metric: str) -> dict[str, float]:

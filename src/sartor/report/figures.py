@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib import rc_context
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from sartor.files import write_atomic
@@ -137,26 +136,6 @@ def log_axis(axes: Any, values: Sequence[float], label: str) -> None:
     axes.set_xticks(list(values), [f"{value:g}" for value in values])
     axes.minorticks_off()
     axes.set_xlabel(label)
-
-
-def shares_figure(
-    shares: Mapping[str, Mapping[str, float]], keys: Sequence[str], of: str,
-    size: tuple[float, float],
-) -> Figure:  # fmt: skip
-    """Bars, each divided into the shares of what ``of`` have chosen among λ from 0 to 1."""
-    colours = LinearSegmentedColormap.from_list("λ", [look(2)[0], "#c4c7cc", look(1)[0]])
-    with drawing(*size) as (figure, axes):
-        left = np.zeros(len(shares))
-        for key in keys:
-            width = np.array([chosen.get(key, 0.0) for chosen in shares.values()])
-            axes.barh(list(shares), width, left=left, color=colours(float(key)), label=f"λ = {key}")
-            left += width
-        axes.invert_yaxis()
-        axes.set_xlim(0, 1)
-        axes.set_xlabel(f"share of {of}")
-        axes.tick_params(axis="y", length=0)
-        legend_outside(axes, fontsize=8)
-        return figure
 
 
 def legend_outside(axes: Any, fontsize: float = 9) -> None:

@@ -52,9 +52,9 @@ def interval(bounds: Sequence[float | None] | None, show: Show = number) -> str:
     return f"{show(low)} to {show(high)}"
 
 
-def spread(estimate: Mapping[str, Any], show: Show = number) -> str:
+def spread(estimate: Mapping[str, Any] | None, show: Show = number) -> str:
     """The interval of an estimate, which has ``low`` and ``high``."""
-    return interval((estimate["low"], estimate["high"]), show)
+    return interval((estimate["low"], estimate["high"]), show) if estimate else "–"
 
 
 def p_value(value: float | None) -> str:

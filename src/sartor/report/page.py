@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import html
+import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,6 @@ CSS = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 Row = Mapping[str, Any]
 """A part of ``results.json`` that a row of a table shows."""
-
-Column = tuple[str, Callable[[Any], str]]
-"""A column of a table: its heading, and what it shows of a row."""
 
 
 class Texts:
@@ -67,50 +64,43 @@ class Section:
         inside = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
         self.parts.append(f'<div class="lead">{inside}</div>')
 
-    def warnings(self, results: Row) -> None:
-        """The warnings of a run."""
-        for warning in results.get("warnings", ()):
-            self.text(f"Warning: {warning}")
-
     def heading(self, words: str) -> None:
         """A heading inside the section."""
         self.parts.append(f"<h3>{html.escape(words)}</h3>")
 
     def table(
         self,
-        columns: Sequence[Column],
-        rows: Sequence[Any],
+        headings: Sequence[str],
+        rows: Sequence[Sequence[str]],
         caption: str = "",
         *,
-        text: Sequence[str] = (),
-        left: Sequence[str] = (),
-        bold: Callable[[Any, str], bool] = lambda row, heading: False,
+        kinds: Mapping[str, str] | None = None,
+        best: Sequence[Sequence[str]] = (),
     ) -> None:
         """A table.
 
         Args:
-            columns: headings, and what each column shows of a row.
-            rows: what the rows are about, of any type.
+            headings: of the columns.
+            rows: the cells.
             caption: stands above the table.
-            text: headings of columns with sentences.
-            left: headings of columns with names.
-            bold: whether a row's cell under a heading stands out.
+            kinds: headings of columns with names (``"left"``) or sentences (``"text"``).
+            best: for each row, the headings of the cells that stand out.
         """
 
-        def cell(tag: str, heading: str, words: str, stands_out: bool) -> str:
-            kinds = ["text"] * (heading in text) + ["left"] * (heading in left)
-            kinds += ["best"] * stands_out
-            kind = f' class="{" ".join(kinds)}"' if kinds else ""
-            return f"<{tag}{kind}>{html.escape(words)}</{tag}>"
+        def line(tag: str, cells: Sequence[str], bold: Sequence[str] = ()) -> str:
+            found = ""
+            for heading, words in zip(headings, cells, strict=True):
+                kind = " ".join([(kinds or {}).get(heading, ""), "best" * (heading in bold)])
+                marked = f' class="{kind.strip()}"' if kind.strip() else ""
+                found += f"<{tag}{marked}>{html.escape(words)}</{tag}>"
+            return f"<tr>{found}</tr>"
 
-        head = "".join(cell("th", heading, heading, False) for heading, _ in columns)
-        body = "".join(
-            f"<tr>{''.join(cell('td', h, show(row), bold(row, h)) for h, show in columns)}</tr>"
-            for row in rows
-        )
         title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+        body = "".join(
+            line("td", row, bold) for row, bold in itertools.zip_longest(rows, best, fillvalue=())
+        )
         self.parts.append(
-            f'<div class="wide"><table>{title}<thead><tr>{head}</tr></thead>'
+            f'<div class="wide"><table>{title}<thead>{line("th", headings)}</thead>'
             f"<tbody>{body}</tbody></table></div>"
         )
 
@@ -133,19 +123,6 @@ class Section:
             f"<details{' open' * opened}><summary>{html.escape(title)}</summary>"
             f"<pre>{html.escape(text)}</pre></details>"
         )
-
-
-def listed(*headings: str) -> list[Column]:
-    """Columns for rows that are sequences of text, one item each.
-
-    >>> [show(["a", "b"]) for _, show in listed("first", "second")]
-    ['a', 'b']
-    """
-
-    def show(row: Sequence[object], n: int) -> str:
-        return str(row[n])
-
-    return [(heading, partial(show, n=n)) for n, heading in enumerate(headings)]
 
 
 def document(title: str, sections: Sequence[Section]) -> str:

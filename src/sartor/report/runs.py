@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sartor.report.figures import Values, change_figure, clients_figure, training_figure
-from sartor.report.numbers import (
-    amount,
-    duration,
-    interval,
-    number,
-    p_value,
-    share,
-    signed,
-    traffic,
-)
-from sartor.report.page import Row, Section, listed
+from sartor.report.numbers import amount, duration, interval, number, share, traffic
+from sartor.report.page import Row, Section
 from sartor.report.record import Record
+from sartor.report.template import Template
+
+TEMPLATE = Template(Path(__file__).with_name("runs.md"))
 
 FEW = 5
 """How many clients are named."""
@@ -28,22 +23,40 @@ FEW = 5
 
 def run_sections(record: Record) -> list[Section]:
     """The parts of the page about one run."""
-    results = record.results
-    metric = results["metric"]
+    results, metric, methods = record.results, record.results["metric"], record.results["methods"]
     values = client_values(record, metric)
-    return [
-        _summary(results),
-        _methods(results["methods"], metric),
-        _clients(record, values, metric),
-        *_choices(results.get("chosen", {})),
-        _comparisons(results["comparisons"], metric),
-        cost_section(
-            results.get("cost", {}),
-            "The cost of a personal method comes on top of its central model's.",
-        ),
-        _training(record),
-        provenance(record, "sartor run config.toml --out DIRECTORY"),
-    ]
+    central, *others = values
+    sign = 1.0 if metric == "accuracy" else -1.0
+    with np.errstate(invalid="ignore"):
+        changes = {name: sign * (values[name] - values[central]) for name in others}
+    shown = {
+        **results,
+        "lead": [best_method(results), *_personal_methods(results)],
+        "warned": [f"Warning: {warning}" for warning in results.get("warnings", ())],
+        "summaries": {
+            name: {
+                **summary,
+                "scores": summary[metric],
+                **{group: of.get(metric) for group, of in summary.get("groups", {}).items()},
+            }
+            for name, summary in methods.items()
+        },
+        "central": central,
+        "clients": clients_figure(values, metric),
+        "changed": {
+            name: change
+            for name, summary in methods.items()
+            if (change := summary.get(f"{metric}_change"))
+        },
+        "gains": change_figure(changes, central, metric) if changes else None,
+        "extremes": _extremes(record, changes),
+        "choices": choices(results.get("chosen", {})),
+        "alone": not results["comparisons"],
+        **cost_table(results.get("cost", {})),
+        "training": training_figure(results["training_loss"]),
+    }
+    command = "sartor run config.toml --out DIRECTORY"
+    return [*TEMPLATE.sections(shown, record), provenance(record, command)]
 
 
 def client_values(record: Record, metric: str) -> dict[str, Values]:
@@ -56,14 +69,6 @@ def client_values(record: Record, metric: str) -> dict[str, Values]:
         rows = np.flatnonzero(names == name)
         found[name] = values[rows[np.argsort(clients[rows], kind="stable")]]
     return found
-
-
-def _summary(results: Row) -> Section:
-    section = Section("Summary")
-    section.lead([best_method(results), *_personal_methods(results)])
-    section.warnings(results)
-    section.note(results["data"]["summary"])
-    return section
 
 
 def best_method(results: Row) -> str:
@@ -110,76 +115,7 @@ def _verdict(test: Row | None) -> str:
     return "is better than" if test["difference"] > 0 else "is worse than"
 
 
-def _methods(methods: Row, metric: str) -> Section:
-    section = Section("Methods")
-    section.table(
-        [
-            ("method", lambda item: item[0]),
-            (f"mean {metric}", lambda item: number(item[1][metric]["mean"])),
-            ("95% interval", lambda item: interval(item[1][metric]["interval"])),
-            ("seen", lambda item: number(_dig(item[1], "groups", "seen", metric, "mean"))),
-            ("unseen", lambda item: number(_dig(item[1], "groups", "unseen", metric, "mean"))),
-            ("median", lambda item: number(_dig(item[1], metric, "percentiles", "50"))),
-            ("worst 10%", lambda item: number(item[1][metric]["worst_decile"])),
-            ("forgetting", lambda item: number(_dig(item[1], "forgetting", "mean"))),
-        ],
-        list(methods.items()),
-        f"Test {metric}; every client counts once",
-    )
-    section.note(
-        "Seen clients took part in central training, unseen clients did not. Forgetting: how much "
-        "the loss on everybody's data rises. Intervals: bootstrap over clients."
-    )
-    return section
-
-
-def _dig(tree: Any, *path: str) -> Any:
-    for key in path:
-        tree = tree.get(key) if isinstance(tree, dict) else None
-    return tree
-
-
-def _clients(record: Record, values: Mapping[str, Values], metric: str) -> Section:
-    section = Section("Clients")
-    section.figure(
-        clients_figure(values, metric),
-        f"The share of clients whose test {metric} is at most the value on the axis.",
-        record.figure("clients"),
-    )
-    central, *others = values
-    if not others:
-        return section
-    sign = 1.0 if metric == "accuracy" else -1.0
-    with np.errstate(invalid="ignore"):
-        changes = {name: sign * (values[name] - values[central]) for name in others}
-    section.heading("Who gains and who is hurt")
-    section.figure(
-        change_figure(changes, central, metric),
-        f"Every client's gain in test {metric} over {central}: the share of clients whose gain is "
-        "at most the value on the axis.",
-        record.figure("gains"),
-    )
-    rows = []
-    for name, summary in record.results["methods"].items():
-        if change := summary.get(f"{metric}_change"):
-            keys = ("gained", "hurt", "gained_beyond_chance", "hurt_beyond_chance")
-            shares = [share(change.get(key)) for key in keys]
-            rows.append(
-                [name, signed(change["mean"]), interval(change["interval"], signed), *shares]
-            )
-    section.table(
-        listed("method", "mean gain", "95% interval", "gained", "hurt", "gained*", "hurt*"), rows
-    )
-    _extremes(section, record, changes)
-    section.note(
-        "Gained and hurt: the shares of clients that are better or worse off than with the central "
-        "model. With *: only clients whose own test examples show it beyond chance (5% false "
-        "discovery rate)."
-    )
-    return section
-
-
-def _extremes(section: Section, record: Record, changes: Mapping[str, Values]) -> None:
+def _extremes(record: Record, changes: Mapping[str, Values]) -> dict[str, Row]:
     """The clients that gain and lose the most, by name; the table of clients has all."""
     clients = np.unique(np.array(record.clients()["client"].to_pylist()))  # the order of changes
 
@@ -188,86 +124,40 @@ def _extremes(section: Section, record: Record, changes: Mapping[str, Values]) -
         some = [k for k in order[:FEW] if sign * change[k] > 0]
         return ", ".join(f"{clients[k]} {change[k]:+.3f}" for k in some) or "–"
 
-    section.table(
-        [
-            ("method", lambda item: item[0]),
-            ("gain the most", lambda item: most(item[1], 1)),
-            ("lose the most", lambda item: most(item[1], -1)),
-        ],
-        list(changes.items()),
-        f"Up to {FEW} clients of each; per_client.parquet has all",
-        text=("gain the most", "lose the most"),
-    )
+    return {name: {"most": most(c, 1), "least": most(c, -1)} for name, c in changes.items()}
 
 
-def _choices(chosen: Mapping[str, Any]) -> list[Section]:
+def choices(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The λ and the clusters that clients chose, if there was a choice."""
-    section = Section("Choices")
-    for what, title, label in (
-        ("lambda", "The clients' λ", "λ = {}"), ("cluster", "Clusters", "cluster {}")
-    ):  # fmt: skip
-        methods = {name: found[what] for name, found in chosen.items() if what in found}
+    found: dict[str, Any] = {}
+    for what, label in (("lambda", "λ = {}"), ("cluster", "cluster {}")):
+        methods = {name: counts[what] for name, counts in chosen.items() if what in counts}
         keys = sorted({key for counts in methods.values() for key in counts}, key=float)
-        if not methods or (what == "cluster" and len(keys) == 1):
-            continue
-        rows = [
-            [name, *(share(counts.get(key, 0) / sum(counts.values())) for key in keys)]
+        if what == "cluster" and len(keys) == 1:
+            methods = {}  # one cluster is no choice
+        found[f"{what}s"] = [label.format(key) for key in keys]
+        found[what] = {
+            name: {"shares": [counts.get(key, 0) / sum(counts.values()) for key in keys]}
             for name, counts in methods.items()
-        ]
-        section.heading(title)
-        columns = listed("method", *map(label.format, keys))
-        section.table(columns, rows, "Share of the clients")
-    return [section] if section.parts else []
+        }
+    return found if found["lambda"] or found["cluster"] else {}
 
 
-def _comparisons(comparisons: Sequence[Row], metric: str) -> Section:
-    section = Section("Methods against each other")
-    if not comparisons:
-        section.note("There is only one method.")
-        return section
-    section.table(
-        [
-            ("paired over clients", lambda c: f"{c['a']} against {c['b']}"),
-            (f"difference in {metric}", lambda c: signed(c["difference"])),
-            ("95% interval", lambda c: interval(c["interval"], signed)),
-            ("p-value", lambda c: p_value(c["p_value"])),
-        ],
-        comparisons,
-    )
-    section.note("Positive: the first is better. p-values are from sign flips over clients.")
-    return section
-
-
-def cost_section(costs: Mapping[str, Mapping[str, float]], note: str) -> Section:
-    """What each method costs all clients together."""
-    section = Section("Cost")
+def cost_table(costs: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """What each method costs all clients together, for the table of a template."""
     columns = {
         "down": ("received", traffic), "up": ("sent", traffic),
         "examples": ("examples touched", amount), "steps": ("gradient steps", amount),
     }  # fmt: skip
     for key in sorted({key for cost in costs.values() for key in cost if key not in columns}):
         columns[key] = key.replace("_", " "), traffic if key.endswith("bytes") else amount
-    rows = [
-        [name, *(show(cost[key]) if key in cost else "–" for key, (_, show) in columns.items())]
-        for name, cost in costs.items()
-    ]
-    head = listed("method", *(title for title, _ in columns.values()))
-    section.table(head, rows, "All clients together")
-    section.note(
-        "Clients receive and send these amounts. Examples touched: in gradients and in losses; an "
-        f"example counts each time. {note}"
-    )
-    return section
-
-
-def _training(record: Record) -> Section:
-    section = Section("Training")
-    section.figure(
-        training_figure(record.results["training_loss"]),
-        "Training loss of the cohort in every round of central training.",
-        record.figure("training"),
-    )
-    return section
+    return {
+        "cost_headings": [title for title, _ in columns.values()],
+        "costs": {
+            name: {"cells": [show(c[k]) if k in c else "–" for k, (_, show) in columns.items()]}
+            for name, c in costs.items()
+        },
+    }
 
 
 def provenance(record: Record, command: str) -> Section:

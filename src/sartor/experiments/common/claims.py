@@ -8,9 +8,6 @@ from typing import Any
 LEVEL = 0.05
 """A difference with a smaller p-value is beyond chance."""
 
-VERDICT = {True: "yes", False: "no", None: "undecided"}
-"""Whether a claim holds, in a word; ``None`` if there is too little data to decide it."""
-
 
 def count(claims: Sequence[Mapping[str, Any]], holds: bool | None = True) -> int:
     """How many claims have this verdict.

@@ -91,14 +91,6 @@ def verdict(claim: Row) -> str:
     return "the opposite" if claim["beyond_chance"] else "not shown"
 
 
-def data_note(results: Row, paper: bool = False) -> str:
-    """A reminder for captions if the handwriting is not real."""
-    if not results["data"]["generated"]:
-        return ""
-    theirs = " The paper's numbers are of real EMNIST."
-    return f" Generated handwriting, not real EMNIST.{theirs * paper}"
-
-
 def quick_version(results: Mapping[str, Any]) -> str:
     """What the quick version does not do."""
     settings = results["settings"]
@@ -121,11 +113,8 @@ def quick_version(results: Mapping[str, Any]) -> str:
     )
 
 
-def with_warm_rounds(central: Row) -> Row:
-    """The settings of a central algorithm, with the rounds of a warm start under one name.
-
-    They were settings of HypCluster itself before they were settings of its start.
-    """
-    start = central.get("start")
+def warm_rounds(algorithm: Row) -> int | None:
+    """The rounds of HypCluster's warm start: a setting of its start, and before that its own."""
+    start = algorithm.get("start")
     rounds = start.get("rounds") if isinstance(start, dict) else None
-    return {"warm_rounds": rounds, **central}
+    return algorithm.get("warm_rounds", rounds)

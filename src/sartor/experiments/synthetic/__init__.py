@@ -1,4 +1,4 @@
-"""The paper's synthetic experiment: Table 1 and Figure 1 (section 7.1 and its appendix).
+"""The paper's synthetic experiment: Table 1 and the plot of section 7.1, with its appendix.
 
 A hundred clients draw symbols from known distributions, so that every loss can be computed exactly,
 and compared with the least possible loss.

@@ -1,4 +1,4 @@
-"""The methods of Figure 1, the settings that validation chooses for them, and how to score them."""
+"""The methods of the plot, the settings that validation chooses for them, and how to score them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Tuned(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A line of Figure 1.
+    """A line of the paper's synthetic plot (section 7.1).
 
     Attributes:
         name: its name in tables and figures.
@@ -164,7 +164,7 @@ METHODS = (
 stopping."""
 
 PAPERS = METHODS[:6]
-"""The methods of the paper's Figure 1; the others go beyond it."""
+"""The methods of the paper's plot; the others go beyond it."""
 
 
 def method_named(name: str) -> Method:

@@ -41,7 +41,7 @@ class SyntheticSettings:
     """The size of the experiment.
 
     Attributes:
-        samples: the numbers of samples per client m_k of Figure 1.
+        samples: the numbers of samples per client m_k of the paper's synthetic plot (section 7.1).
         seeds: how many populations are drawn, trained on and averaged over.
         layout: where the clients' own symbols are; see ``sartor.data.synthetic``.
         loss: the training loss, plain or with the paper's label smoothing; tests are always plain.

@@ -1,4 +1,4 @@
-"""The numbers of Table 1 and Figure 1, who gains and who is hurt, and the paper's claims."""
+"""The numbers of Table 1 and of the plot, who gains and who is hurt, and the paper's claims."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def as_text(results: Mapping[str, Any]) -> Iterator[str]:
     for name, key in (*rows, ("the paper", "paper")):
         yield f"{name:<16}" + "".join(f"{row[key]:8.3f}" for row in results["table1"])
     sizes = sorted({row["samples"] for row in results["figure1"]})
-    yield "\nFigure 1: exact loss by samples per client"
+    yield "\nExact loss by samples per client (the paper's synthetic plot, section 7.1)"
     yield f"{'':<22}" + "".join(f"{n:>8}" for n in sizes)
     for method in dict.fromkeys(row["method"] for row in results["figure1"]):
         losses = [row["exact_loss"] for row in results["figure1"] if row["method"] == method]

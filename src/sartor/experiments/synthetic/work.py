@@ -129,7 +129,7 @@ Results = Mapping[ResultKey, MethodResult]
 
 
 def table_key(q: int) -> ResultKey:
-    """The result that Table 1 shows for q clusters; q = 1 is FedAvg, and q = 4 is in Figure 1."""
+    """The result that Table 1 shows for q clusters; q = 1 is FedAvg, q = 4 HypCluster."""
     return ResultKey(TABLE_SAMPLES, {1: "FedAvg", 4: "HypCluster"}.get(q, f"HypCluster q={q}"))
 
 
