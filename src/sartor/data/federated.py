@@ -1,17 +1,18 @@
-"""What files of federated data have in common: clients one after the other, in parts.
+"""What the formats of federated data share: clients one after the other, in parts.
 
-A format says which clients a file holds and yields their arrays; this is turned into columns here,
-in memory or in a native directory, with pixels as bytes where that loses nothing.
+A format lists the clients of a file and yields their arrays. This module turns them into columns,
+in memory or in a native directory. Pixels become bytes where that loses nothing.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,23 +36,98 @@ _SMALL = 1 << 20
 _WRITER = re.compile(r"(?:[0-9a-f]{16}:)?f(\d{4})_\d{2}")
 
 
-class Part(Protocol):
-    """One part of a data set, "train", "validation" or "test", in a format of its own.
+class Part(ABC):
+    """One part of a data set, "train", "validation" or "test", in one format.
 
     Attributes:
-        file: where it is, to be named in errors.
+        errors: what the format's library raises on damaged files.
+        file: the file or folder, to be named in errors.
         part: which part.
         sizes: how many examples each client has.
         columns: the columns, the same for all clients.
     """
 
-    file: Path
-    part: str
-    sizes: dict[str, int]
-    columns: Columns
+    errors: ClassVar[tuple[type[Exception], ...]]
 
+    def __init__(self, file: Path, part: str) -> None:
+        self.file, self.part = file, part
+        self.sizes: dict[str, int] = {}
+        self.columns: Columns = {}
+
+    @abstractmethod
     def clients(self) -> Iterator[tuple[str, Arrays]]:
         """All clients with their arrays, in the order of ``sizes``."""
+
+    def reading(
+        self, client: str | None = None, file: Path | None = None
+    ) -> AbstractContextManager[None]:
+        """Turn the library's errors into ours; see :func:`reading`."""
+        return reading(file or self.file, client, self.errors)
+
+    def add(self, client: str, size: int) -> None:
+        """Note a client and the number of its examples."""
+        if client in self.sizes:
+            raise DataError(f"{self.file}, client {client!r}: it is there twice; remove one")
+        self.sizes[client] = size
+
+    def check_columns(self, client: str, found: Columns) -> None:
+        """Refuse columns that differ from other clients' columns or are not numbers."""
+        if self.columns and found != self.columns:
+            raise DataError(
+                f"{self.file}, client {client!r}: columns {in_words(found)} differ from "
+                f"{in_words(self.columns)} of client {next(iter(self.sizes))!r}"
+            )
+        for name, (kind, _) in found.items():
+            if kind.kind not in "biuf":
+                raise DataError(
+                    f"{self.file}, column {name!r}: text and other non-numbers are not supported; "
+                    "encode it as numbers (for text: an integer for each character) and use "
+                    "sartor.data.from_dict"
+                )
+        self.columns = self.columns or found
+
+    def check_sizes(self) -> None:
+        """Refuse more examples than the file can hold, before memory is taken for them."""
+        held = self.file.stat().st_size
+        declared = 0
+        for client, size in self.sizes.items():
+            declared += size * (_row_bytes(self.columns) + 1)
+            if size < 0 or declared > _COMPRESSION * (held + _SMALL):
+                raise FileError(
+                    f"{self.file}, client {client!r}: {size:,} examples are declared, which a file "
+                    f"of {held:,} bytes cannot hold; it is damaged: copy or download it again"
+                )
+
+
+@contextmanager
+def reading(file: Path, client: str | None, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turn a library's error into one that names the file, the client and the remedy."""
+    try:
+        yield
+    except SartorError:
+        raise
+    except errors as error:
+        where = f"{file}" if client is None else f"{file}, client {client!r}"
+        raise FileError(
+            f"{where}: cannot be read ({error}); the file is damaged, cut short or of another "
+            "format: copy or download it again"
+        ) from error
+
+
+def part_files(path: Path, suffix: str) -> list[tuple[str, Path]]:
+    """The parts of a data set with their files: one file, or a directory with `*_train` and so on.
+
+    A single file is the training part.
+    """
+    if not path.is_dir():
+        return [("train", path)]
+    files = [(part, file) for part in PARTS for file in sorted(path.glob(f"*_{part}{suffix}"))]
+    if len({part for part, _ in files}) < len(files):
+        names = ", ".join(file.name for _, file in files)
+        raise FileError(f"{path}: holds several datasets ({names}); keep one in a directory")
+    if not files or files[0][0] != "train":
+        raise FileError(f"{path}: no file *_train{suffix} in it; name a single file instead")
+    return files
 
 
 def read_parts(parts: Sequence[Part], store: Path | None = None) -> ClientData:
@@ -74,54 +150,14 @@ def parts_bytes(parts: Sequence[Part]) -> int:
     return sum(sum(part.sizes.values()) * _row_bytes(part.columns) for part in parts)
 
 
-def check_sizes(part: Part) -> None:
-    """Refuse more examples than the file can hold, before memory is taken for them."""
-    held = part.file.stat().st_size
-    told = 0
-    for client, size in part.sizes.items():
-        told += size * (_row_bytes(part.columns) + 1)
-        if size < 0 or told > _COMPRESSION * (held + _SMALL):
-            raise FileError(
-                f"{part.file}, client {client!r}: {size:,} examples are declared, which a file of "
-                f"{held:,} bytes cannot hold; it is damaged: copy or download it again"
-            )
-
-
 def native(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The same numbers in the byte order of this machine, which JAX needs."""
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-@contextmanager
-def reading(file: Path, client: str | None, *errors: type[Exception]) -> Iterator[None]:
-    """Turn what a library raises into an error that names the file, the client and the remedy."""
-    try:
-        yield
-    except SartorError:
-        raise
-    except errors as error:
-        where = f"{file}" if client is None else f"{file}, client {client!r}"
-        raise FileError(
-            f"{where}: cannot be read ({error}); the file is damaged, cut short or of another "
-            "format: copy or download it again"
-        ) from error
-
-
-def check_columns(
-    file: Path, client: str, found: Columns, before: Columns, first: str | None
-) -> None:
-    """Refuse a client whose columns are not those of the others, or are no numbers."""
-    if before and found != before:
-        raise DataError(
-            f"{file}, client {client!r}: columns {in_words(found)} differ from {in_words(before)} "
-            f"of client {first!r}"
-        )
-    for name, (kind, _) in found.items():
-        if kind.kind not in "biuf":
-            raise DataError(
-                f"{file}, column {name!r}: text and other non-numbers are not supported; encode it "
-                "as numbers (for text: an integer for each character) and use sartor.data.from_dict"
-            )
+def columns_of(arrays: Arrays) -> Columns:
+    """The columns of a client's arrays."""
+    return {name: (a.dtype, a.shape[1:]) for name, a in sorted(arrays.items())}
 
 
 def as_labels(file: Path, client: str, values: npt.NDArray[Any]) -> npt.NDArray[np.int32]:

@@ -106,10 +106,14 @@ def read_table(
         ) from error
 
 
+PARQUET = b"PAR1"
+"""What Parquet files begin with."""
+
+
 def is_parquet(path: Path) -> bool:
     """Whether a file begins as Parquet files do."""
     with path.open("rb") as handle:
-        return handle.read(4) == b"PAR1"
+        return handle.read(len(PARQUET)) == PARQUET
 
 
 def table_bytes(path: Path) -> int:
