@@ -53,7 +53,7 @@ class Interrupts:
         if self._noted:
             raise KeyboardInterrupt
         self._noted = True
-        sys.stderr.write("\nstopping after what is under way; once more to stop at once\n")
+        sys.stderr.write("\nFinishing the current step; press Ctrl-C again to stop now\n")
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import get_args
 
 import h5py
 import numpy as np
@@ -31,7 +32,7 @@ def images(tmp_path):
 
 def test_from_format_to_format_and_back(sartor, images, tmp_path):
     """One after the other: all hold the same arrays, and those of the start."""
-    assert set(cli.data.Format) == set(FORMATS)
+    assert set(get_args(cli.data.Format)) == set(FORMATS)
     expected, path = library.data.open(images), images
     for name in (*FORMATS, *reversed(FORMATS)):
         target = path.parent / f"{path.name}-{name}"

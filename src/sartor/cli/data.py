@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,6 +13,7 @@ from sartor.cli.options import (
     DomainColumn,
     FeatureColumns,
     LabelColumn,
+    given,
     stoppable,
 )
 
@@ -32,17 +32,8 @@ def download_command(
     typer.echo(f"Data:  {folder}")
 
 
+Format = Literal["hdf5", "sqlite", "fedjax", "leaf", "sartor"]
 DataPath = Annotated[Path, typer.Argument(help="File or directory with client data.")]
-
-
-class Format(StrEnum):
-    """Formats that data can be converted to."""
-
-    hdf5 = "hdf5"
-    sqlite = "sqlite"
-    fedjax = "fedjax"
-    leaf = "leaf"
-    sartor = "sartor"
 
 
 @data_app.command("convert")
@@ -62,13 +53,10 @@ def convert_command(
     features: FeatureColumns = None,
 ) -> None:
     """Convert data to another format."""
-    opened = sartor.data.open(
-        path, client=client, label=label, domain=domain, features=features or None
-    )
-    sartor.data.convert(opened, out, to.value)
-    typer.echo(
-        f"Data:  {out}, {to.value} of {len(opened):,} clients, {len(opened.rows):,} examples"
-    )
+    columns = given(client=client, label=label, domain=domain, features=features)
+    opened = sartor.data.open(path, **columns)
+    sartor.data.convert(opened, out, to)
+    typer.echo(f"Data:  {out}, {to} of {len(opened):,} clients, {len(opened.rows):,} examples")
 
 
 @data_app.command("info")
@@ -80,9 +68,8 @@ def info_command(
     features: FeatureColumns = None,
 ) -> None:
     """Show clients, sizes and labels. Warn if the order of clients carries a shift."""
-    opened = sartor.data.open(
-        path, client=client, label=label, domain=domain, features=features or None
-    )
+    columns = given(client=client, label=label, domain=domain, features=features)
+    opened = sartor.data.open(path, **columns)
     rows = sartor.data.describe(opened).rows()
     width = max(len(name) for name, _ in rows)
     for name, value in rows:

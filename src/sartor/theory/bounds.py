@@ -218,7 +218,7 @@ def cluster(
         raise ConfigError(f"q={q}: there are no more clusters than clients, which are {p}")
     few = rademacher is None and _few(d, m)
     if constants == "paper":
-        confidence = 2 * math.sqrt(p * math.log(2 * q / delta) / m)
+        confidence = 2 * bound * math.sqrt(p * math.log(2 * q / delta) / m)
         if rademacher is not None:
             complexity = _known(rademacher)
         elif disc is None:
@@ -226,22 +226,12 @@ def cluster(
         else:
             dims = _given(d)
             complexity = bound * math.sqrt(dims * q * math.e * math.log(max(m / dims, 1)) / m)
-        found = Bound.of(bound, few=few, complexity=complexity, confidence=bound * confidence)
-        return found if disc is None else found.plus(discrepancy=_discrepancy(disc, bound))
-    confidence = bound * math.sqrt((p * math.log(q) + math.log(2 / delta)) / (2 * m))
-    if rademacher is not None:
-        complexity = 2 * _known(rademacher)
     else:
-        complexity = bound * math.sqrt(2 * q * _log_growth(m, _given(d)) / m)
-    if disc is None:
-        return Bound.of(bound, few=few, complexity=complexity, confidence=confidence)
-    return Bound.of(
-        bound,
-        few=few,
-        complexity=2 * complexity,
-        confidence=2 * confidence,
-        discrepancy=_discrepancy(disc, bound),
-    )
+        times = 1 if disc is None else 2  # lemma 1
+        confidence = times * bound * math.sqrt((p * math.log(q) + math.log(2 / delta)) / (2 * m))
+        complexity = times * _complexity(m, d, rademacher, bound, q)
+    found = Bound.of(bound, few=few, complexity=complexity, confidence=confidence)
+    return found if disc is None else found.plus(discrepancy=_discrepancy(disc, bound))
 
 
 def epsilon(*, lambda_: float, m_k: float, m_C: float) -> float:
@@ -420,11 +410,13 @@ def interpolation(
     return Bound.of(bound, few=few, complexity=complexity, confidence=bound * confidence)
 
 
-def _complexity(m: float, d: float | None, rademacher: float | None, bound: float) -> float:
-    """2·ℜ of the losses."""
+def _complexity(
+    m: float, d: float | None, rademacher: float | None, bound: float, q: int = 1
+) -> float:
+    """2·ℜ of the losses of q models."""
     if rademacher is not None:
         return 2 * _known(rademacher)
-    return bound * math.sqrt(2 * _log_growth(m, _given(d)) / m)
+    return bound * math.sqrt(2 * q * _log_growth(m, _given(d)) / m)
 
 
 def _log_growth(m: float, d: float) -> float:
