@@ -84,7 +84,7 @@ def _refuse(data: ClientData, format: str) -> None:
     if format in ("sqlite", "leaf") and data.columns["y"].dtype.kind in "iu":
         labels = data.columns["y"][data.rows]
         if labels.max() > LABELS.max:
-            k = np.searchsorted(data.bounds[:, 3], labels.argmax(), side="right")
+            k = data.owner_of(int(labels.argmax()))
             raise DataError(
                 f"client {data.ids[k]!r}: the label {labels.max()} is beyond {LABELS.max}, the "
                 f"largest that is read from {format}; choose the format hdf5, fedjax or sartor"

@@ -46,16 +46,12 @@ def check(model: Model, data: ClientData) -> None:
     if used.size and used.max() >= classes:
         position = int(np.argmax(used >= classes))
         raise DataError(
-            f"client {_owner(data, position)!r}, column 'y': label {used[position]} is out of "
-            f"range for a model of {classes} classes (0 to {classes - 1}); use "
+            f"client {data.ids[data.owner_of(position)]!r}, column 'y': label {used[position]} is "
+            f"out of range for a model of {classes} classes (0 to {classes - 1}); use "
             f"classes={int(used.max()) + 1} or correct the label"
         )
     if model.spec is None:  # the ready models need no proof
         _check_predictions(model, data)
-
-
-def _owner(data: ClientData, position: int) -> str:
-    return data.ids[int(np.searchsorted(data.bounds[:, 3], position, side="right"))]
 
 
 def _check_range(data: ClientData) -> None:
@@ -115,15 +111,13 @@ def _two_examples(data: ClientData) -> tuple[Any, jax.Array]:
 
 def _check_inputs(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None:
     features = {name: column.shape[1:] for name, column in columns.items() if name != "y"}
-    if model.input_shape is None:
+    if model.input_shape is None or (model.kind == "density" and not features):
         return
     if model.kind == "density":
-        if features:
-            raise DataError(
-                f"a density model takes no inputs, but the data has the columns {sorted(features)};"
-                " use a classification model or leave them out"
-            )
-        return
+        raise DataError(
+            f"a density model takes no inputs, but the data has the columns {sorted(features)};"
+            " use a classification model or leave them out"
+        )
     if list(features) != ["x"]:
         raise DataError(
             f"the model takes one input column 'x' of shape {model.input_shape}, but the data has "
