@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
 import numbers
 import operator
 import os
@@ -436,7 +435,7 @@ def _check_values(data: ClientData, name: str, column: Column) -> None:
 def _check_split(data: ClientData, unseen: float, validation: float, test: float, seed: int) -> int:
     fractions = {"unseen": unseen, "validation": validation, "test": test}
     for name, value in fractions.items():
-        if not isinstance(value, numbers.Real) or not 0 <= value < 1 or math.isnan(value):
+        if not isinstance(value, numbers.Real) or not 0 <= value < 1:
             raise ConfigError(f"{name}={value!r}: a fraction in [0, 1) is needed")
     if validation + test >= 1:
         raise ConfigError(f"validation={validation} and test={test} leave no row for training")

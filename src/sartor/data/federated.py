@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data.dataset import PARTS, ClientData, Column, assemble
-from sartor.data.store import column_file, open_store, replacing_store, write_store
+from sartor.data.store import column_file, through_store
 from sartor.errors import DataError, FileError, SartorError
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -138,11 +138,7 @@ def read_parts(parts: Sequence[Part], store: Path | None = None) -> ClientData:
     of EMNIST get their domain, "high school" or "census". With `store`, the columns are written to
     that native directory and memory-mapped from there.
     """
-    if store is None:
-        return _read(parts, None)
-    with replacing_store(store) as folder:
-        write_store(_read(parts, folder), folder)
-    return open_store(store)
+    return through_store(store, lambda folder: _read(parts, folder))
 
 
 def parts_bytes(parts: Sequence[Part]) -> int:

@@ -18,14 +18,7 @@ import pyarrow.parquet
 
 from sartor.data.dataset import ClientData, Column, Integers, assemble, nearest
 from sartor.data.encoding import Coder, Place, as_column, is_text, refuse_missing
-from sartor.data.store import (
-    Blocks,
-    BlocksOnDisk,
-    column_file,
-    open_store,
-    replacing_store,
-    write_store,
-)
+from sartor.data.store import Blocks, BlocksOnDisk, column_file, through_store
 from sartor.errors import ConfigError, DataError, FileError, SartorError
 
 
@@ -87,11 +80,7 @@ def read_table(path: Path, roles: Roles, store: Path | None = None) -> ClientDat
     """
     try:
         plan, batches = (_parquet if is_parquet(path) else _csv)(path, roles)
-        if store is None:
-            return _collect(batches, plan, Blocks())
-        with replacing_store(store) as folder:
-            write_store(_collect(batches, plan, BlocksOnDisk(folder / column_file(0))), folder)
-        return open_store(store)
+        return through_store(store, lambda folder: _collect(batches, plan, _blocks(folder)))
     except SartorError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -102,6 +91,10 @@ def read_table(path: Path, roles: Roles, store: Path | None = None) -> ClientDat
 
 PARQUET = b"PAR1"
 """What Parquet files begin with."""
+
+
+def _blocks(folder: Path | None) -> Blocks:
+    return Blocks() if folder is None else BlocksOnDisk(folder / column_file(0))
 
 
 def is_parquet(path: Path) -> bool:
