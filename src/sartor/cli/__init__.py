@@ -12,20 +12,8 @@ import typer
 
 import sartor
 from sartor.central import ALGORITHMS as CENTRAL
+from sartor.cli import options
 from sartor.cli.data import data_app
-from sartor.cli.options import (
-    RUNS,
-    ClientColumn,
-    DomainColumn,
-    FeatureColumns,
-    LabelColumn,
-    OutOption,
-    ResumeOption,
-    SetOption,
-    given,
-    say_if_new,
-    stoppable,
-)
 from sartor.cli.reproduce import reproduce_app
 from sartor.data import ClientData
 from sartor.errors import ConfigError, SartorError
@@ -73,14 +61,14 @@ def run_command(
         Path | None,
         typer.Option(help="Output directory. (default: runs/ plus the configuration's name)"),
     ] = None,
-    resume: ResumeOption = False,
-    overrides: SetOption = None,
+    resume: options.Resume = False,
+    overrides: options.Set = None,
 ) -> None:
     """Train, personalize, evaluate and report, as the configuration says."""
     settings = read_config(config, overrides or [])
-    directory = out or RUNS / config.stem
-    say_if_new(directory, resume)
-    with stoppable(resume):
+    directory = out or options.RUNS / config.stem
+    options.say_if_new(directory, resume)
+    with options.stoppable(resume):
         finished = run(settings, directory, resume=resume)
     for scores in finished.scores:
         typer.echo(str(scores.summary(seed=settings.seed)))
@@ -92,7 +80,7 @@ def run_command(
 @app.command("advise")
 def advise_command(
     source: Annotated[Path, typer.Argument(help="Run directory, or client data.")],
-    out: OutOption = RUNS / "advice",
+    out: options.Out = options.RUNS / "advice",
     model: Annotated[
         str | None,
         typer.Option(help="Ready model. (default: the run's, or one that fits the labels)"),
@@ -111,11 +99,11 @@ def advise_command(
     seed: Annotated[
         int | None, typer.Option(help="Random seed. (default: the run's, or 0)")
     ] = None,
-    client: ClientColumn = None,
-    label: LabelColumn = None,
-    domain: DomainColumn = None,
-    features: FeatureColumns = None,
-    overrides: SetOption = None,
+    client: options.ClientColumn = None,
+    label: options.LabelColumn = None,
+    domain: options.DomainColumn = None,
+    features: options.FeatureColumns = None,
+    overrides: options.Set = None,
 ) -> None:
     """Advise each client: join the global model, join a cluster, interpolate, or stay local.
 
@@ -123,9 +111,9 @@ def advise_command(
     examples and scored on the rest. The paper's bounds are shown next to it. --set takes the tables
     central, cluster, local, interpolation, advice and engine.
     """
-    options = given(bound=bound, delta=delta, folds=folds)
-    more = [f"advice.{key}={value}" for key, value in options.items()]
-    columns = given(client=client, label=label, domain=domain, features=features)
+    rules = options.given(bound=bound, delta=delta, folds=folds)
+    more = [f"advice.{key}={value}" for key, value in rules.items()]
+    columns = options.given(client=client, label=label, domain=domain, features=features)
     config = advice_config(
         source, overrides=[*(overrides or []), *more], columns=columns, model=model, seed=seed
     )

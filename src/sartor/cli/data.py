@@ -8,14 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 import sartor
-from sartor.cli.options import (
-    ClientColumn,
-    DomainColumn,
-    FeatureColumns,
-    LabelColumn,
-    given,
-    stoppable,
-)
+from sartor.cli import options
 
 data_app = typer.Typer(help="Download, inspect and convert data.", no_args_is_help=True)
 
@@ -27,7 +20,7 @@ def download_command(
     ] = None,
 ) -> None:
     """Download federated EMNIST (3,400 writers, 62 classes), or resume the download."""
-    with stoppable(resume=True):  # the same command goes on
+    with options.stoppable(resume=True):  # the same command goes on
         folder = sartor.data.download("emnist", cache)
     typer.echo(f"Data:  {folder}")
 
@@ -47,13 +40,13 @@ def convert_command(
             "JSON, or Sartor's own memory-mapped directory."
         ),
     ],
-    client: ClientColumn = None,
-    label: LabelColumn = None,
-    domain: DomainColumn = None,
-    features: FeatureColumns = None,
+    client: options.ClientColumn = None,
+    label: options.LabelColumn = None,
+    domain: options.DomainColumn = None,
+    features: options.FeatureColumns = None,
 ) -> None:
     """Convert data to another format."""
-    columns = given(client=client, label=label, domain=domain, features=features)
+    columns = options.given(client=client, label=label, domain=domain, features=features)
     opened = sartor.data.open(path, **columns)
     sartor.data.convert(opened, out, to)
     typer.echo(f"Data:  {out}, {to} of {len(opened):,} clients, {len(opened.rows):,} examples")
@@ -62,13 +55,13 @@ def convert_command(
 @data_app.command("info")
 def info_command(
     path: DataPath,
-    client: ClientColumn = None,
-    label: LabelColumn = None,
-    domain: DomainColumn = None,
-    features: FeatureColumns = None,
+    client: options.ClientColumn = None,
+    label: options.LabelColumn = None,
+    domain: options.DomainColumn = None,
+    features: options.FeatureColumns = None,
 ) -> None:
     """Show clients, sizes and labels. Warn if the order of clients carries a shift."""
-    columns = given(client=client, label=label, domain=domain, features=features)
+    columns = options.given(client=client, label=label, domain=domain, features=features)
     opened = sartor.data.open(path, **columns)
     rows = sartor.data.describe(opened).rows()
     width = max(len(name) for name, _ in rows)

@@ -16,16 +16,14 @@ from sartor.errors import InterruptedRun
 RUNS = Path("runs")
 """Default parent directory of runs."""
 
-OutOption = Annotated[Path, typer.Option(help="Output directory.")]
-QuickOption = Annotated[bool, typer.Option("--quick", help="Run a smaller, faster version.")]
-ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Resume what the output directory holds.")
-]
-SetOption = Annotated[
+Out = Annotated[Path, typer.Option(help="Output directory.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run a smaller, faster version.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume what the output directory holds.")]
+Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: central.rounds=50."),
 ]
-SeedOption = Annotated[int, typer.Option(help="Random seed.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 ClientColumn = Annotated[str | None, typer.Option(help="Client column (tables only).")]
 LabelColumn = Annotated[str | None, typer.Option(help="Label column (tables only).")]
 DomainColumn = Annotated[str | None, typer.Option(help="Domain column (tables only).")]

@@ -7,16 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from sartor.cli.options import (
-    RUNS,
-    OutOption,
-    QuickOption,
-    ResumeOption,
-    SeedOption,
-    given,
-    say_if_new,
-    stoppable,
-)
+from sartor.cli import options
 from sartor.data.synthetic import Layout
 from sartor.experiments import coverage, emnist, regret, synthetic
 from sartor.experiments.emnist.settings import PARTS, ROWS
@@ -32,7 +23,7 @@ reproduce_app = typer.Typer(help="Run the paper's examples and experiments.", no
 
 
 @reproduce_app.command("examples")
-def examples_command(seed: SeedOption = 0) -> None:
+def examples_command(seed: options.Seed = 0) -> None:
     """Run the paper's three examples. Takes about a minute."""
     failed = False
     for title, example in EXAMPLES.items():
@@ -52,7 +43,7 @@ def bounds_command(
         Constants, typer.Option(help="Derived with all constants, or as printed in the paper.")
     ] = "derived",
     draws: Annotated[int, typer.Option(help="How many times to draw samples.", min=100)] = 1000,
-    seed: SeedOption = 0,
+    seed: options.Seed = 0,
 ) -> None:
     """Test the paper's bounds on a class where both sides are exact. Takes seconds."""
     for line in coverage.as_text(coverage.coverage(draws, seed, constants)):
@@ -67,8 +58,8 @@ def bounds_command(
 
 @reproduce_app.command("synthetic")
 def synthetic_command(
-    out: OutOption = RUNS / "synthetic",
-    quick: QuickOption = False,
+    out: options.Out = options.RUNS / "synthetic",
+    quick: options.Quick = False,
     seeds: Annotated[
         int | None, typer.Option(help="Number of populations. (default: 20; quick: 6)")
     ] = None,
@@ -83,8 +74,8 @@ def synthetic_command(
         Literal["plain", "smoothed"],
         typer.Option(help="Training loss: plain, or with the paper's label smoothing."),
     ] = "plain",
-    seed: SeedOption = 0,
-    resume: ResumeOption = False,
+    seed: options.Seed = 0,
+    resume: options.Resume = False,
 ) -> None:
     """Reproduce the synthetic experiment (section 7.1).
 
@@ -99,8 +90,8 @@ def synthetic_command(
 
 @reproduce_app.command("advice")
 def regret_command(
-    out: OutOption = RUNS / "regret",
-    quick: QuickOption = False,
+    out: options.Out = options.RUNS / "regret",
+    quick: options.Quick = False,
     seeds: Annotated[
         int | None, typer.Option(help="Number of populations. (default: 10; quick: 2)")
     ] = None,
@@ -108,7 +99,7 @@ def regret_command(
     seed: Annotated[
         int, typer.Option(help="Random seed. The rules of advice were settled on seed 0.")
     ] = 1,
-    resume: ResumeOption = False,
+    resume: options.Resume = False,
 ) -> None:
     """Measure the regret of advice, and of the bounds, on the paper's synthetic clients.
 
@@ -126,8 +117,8 @@ def emnist_command(
         str,
         typer.Option(help="Directory with the images; or 'emnist' to download, or 'generated'."),
     ] = "emnist",
-    out: OutOption = RUNS / "emnist",
-    quick: QuickOption = False,
+    out: options.Out = options.RUNS / "emnist",
+    quick: options.Quick = False,
     part: Annotated[
         list[str] | None,
         typer.Option(help=f"Part to run; repeat for several. (default: all: {', '.join(PARTS)})"),
@@ -155,8 +146,8 @@ def emnist_command(
         Literal["f32", "bf16"],
         typer.Option(help="Arithmetic: f32, or bf16, which is faster on a GPU."),
     ] = "f32",
-    seed: SeedOption = 0,
-    resume: ResumeOption = False,
+    seed: options.Seed = 0,
+    resume: options.Resume = False,
 ) -> None:
     """Reproduce Tables 2 and 3 of the paper, and more. Use a GPU, or --quick.
 
@@ -181,9 +172,9 @@ def _reproduce(
     **settings: Any,
 ) -> None:
     """Run an experiment; settings that are not given keep their defaults."""
-    chosen = (settings_class.small if quick else settings_class)(**given(**settings))
-    say_if_new(directory, resume)
-    with stoppable(resume):
+    chosen = (settings_class.small if quick else settings_class)(**options.given(**settings))
+    options.say_if_new(directory, resume)
+    with options.stoppable(resume):
         results = experiment.reproduce(chosen, directory, resume=resume)
     for line in experiment.as_text(results):
         typer.echo(line)

@@ -206,14 +206,16 @@ def _read(parts: Sequence[Part], folder: Path | None) -> ClientData:
                     f"{part.file}, client {client!r}: it has no training rows in {train.file}; "
                     "remove it or add some"
                 )
-    sizes = np.array([m for part in parts for m in part.sizes.values()], np.int64)
-    owner = np.array([number[client] for part in parts for client in part.sizes], np.int64)
-    place = np.array([PARTS.index(part.part) for part in parts for _ in part.sizes], np.int64)
+    entries = [
+        (number[client], PARTS.index(part.part), size)
+        for part in parts
+        for client, size in part.sizes.items()
+    ]
+    owner, place, sizes = np.array(entries, np.int64).reshape(-1, 3).T
     image = set(train.columns) == {"label", "pixels"}
     names = {"label": "y"} | ({"pixels": "x"} if image else {})
     ordered = sorted(train.columns, key=lambda name: names.get(name, name))
-    files = {name: folder and folder / column_file(i) for i, name in enumerate(ordered)}
-    columns = _fill(parts, ordered, int(sizes.sum()), files)
+    columns = _fill(parts, ordered, int(sizes.sum()), folder)
     try:
         return assemble(
             {names.get(name, name): columns[name] for name in ordered},
@@ -228,42 +230,28 @@ def _read(parts: Sequence[Part], folder: Path | None) -> ClientData:
 
 
 def _fill(
-    parts: Sequence[Part], names: Sequence[str], rows: int, files: Mapping[str, Path | None]
+    parts: Sequence[Part], names: Sequence[str], rows: int, folder: Path | None, narrow: bool = True
 ) -> dict[str, Column]:
-    """The columns of all parts, with pixels as bytes where that loses nothing."""
-    kinds = {name: parts[0].columns[name][0] for name in names}
-    narrow = {
-        name: np.dtype(np.uint8) if name == "pixels" and kind == np.float32 else kind
-        for name, kind in kinds.items()
-    }
-    for types in (narrow, kinds):
-        columns = {
-            name: _empty((rows, *parts[0].columns[name][1]), types[name], files[name])
-            for name in names
-        }
-        if _copy(parts, columns):
-            break
-    return columns
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], file: Path | None) -> Column:
-    if file is None:
-        return np.empty(shape, dtype)
-    return np.asanyarray(np.lib.format.open_memmap(file, "w+", dtype, shape))
-
-
-def _copy(parts: Sequence[Part], columns: Mapping[str, Column]) -> bool:
-    """Fill the columns; False as soon as floats meet a column of bytes that cannot hold them."""
+    """The columns of all parts; if ``narrow``, with pixels as bytes unless that loses something."""
+    columns: dict[str, Column] = {}
+    for i, name in enumerate(names):
+        kind, shape = parts[0].columns[name]
+        if narrow and name == "pixels" and kind == np.float32:
+            kind = np.dtype(np.uint8)
+        if folder is None:
+            columns[name] = np.empty((rows, *shape), kind)
+        else:
+            file = folder / column_file(i)
+            columns[name] = np.lib.format.open_memmap(file, "w+", kind, (rows, *shape))
     start = 0
     for part in parts:
         for client, arrays in part.clients():
             stop = start + part.sizes[client]
             for name, column in columns.items():
-                block: npt.NDArray[Any] | None = arrays[name]
-                if arrays[name].dtype != column.dtype:
-                    block = as_bytes(arrays[name])
-                    if block is None:
-                        return False
+                same = arrays[name].dtype == column.dtype
+                block = arrays[name] if same else as_bytes(arrays[name])
+                if block is None:
+                    return _fill(parts, names, rows, folder, narrow=False)
                 column[start:stop] = block
             start = stop
-    return True
+    return columns

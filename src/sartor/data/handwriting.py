@@ -18,15 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.caching import made_once
-from sartor.data.dataset import (
-    PARTS,
-    ClientData,
-    Flags,
-    Integers,
-    as_integer,
-    as_sizes,
-    assemble,
-)
+from sartor.data.dataset import PARTS, ClientData, Flags, Integers, as_integer, as_sizes, assemble
 from sartor.errors import ConfigError
 from sartor.randomness import Words, client_hashes, mix, uniforms
 

@@ -69,7 +69,9 @@ def _check_range(data: ClientData) -> None:
 
 def _check_predictions(model: Model, data: ClientData) -> None:
     """What the model says of two examples must be what its kind promises."""
-    x, y = _two_examples(data)
+    rows = data.rows[[0, -1]]
+    two = {n: jnp.asarray(c[rows], device_dtype(c)) for n, c in data.columns.items()}
+    x, y = take(two, jnp.arange(2))
     try:
         params = model.init(jax.random.key(0))
         predicted = model.apply(params, x, None)
@@ -98,15 +100,6 @@ def _check_predictions(model: Model, data: ClientData) -> None:
             f"apply must return log-probabilities, but the exponentials of a row sum to {total:.4g}"
             ", not 1; end it with jax.nn.log_softmax"
         )
-
-
-def _two_examples(data: ClientData) -> tuple[Any, jax.Array]:
-    rows = data.rows[[0, -1]]
-    columns = {
-        name: jnp.asarray(np.asarray(column[rows], device_dtype(column)))
-        for name, column in data.columns.items()
-    }
-    return take(columns, jnp.arange(2))
 
 
 def _check_inputs(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None:

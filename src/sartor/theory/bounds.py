@@ -392,21 +392,16 @@ def interpolation(
     _check(constants, delta, bound, m=m, lipschitz=lipschitz)
     check_counts(p=p)
     few = rademacher is None and (_few(d_c, m) or _few(d_l, m / p))
+    paper = constants == "paper"
     if rademacher is not None:
-        choices = 0.0 if constants == "paper" else math.sqrt(p * math.log(2) / (2 * m))
+        choices = 0.0 if paper else math.sqrt(p * math.log(2) / (2 * m))
         complexity = 2 * lipschitz * (_known(rademacher) + choices)
-    elif constants == "paper":
+    else:
         d_c, d_l = _given(d_c, "d_c"), _given(d_l, "d_l")
         both = math.sqrt(_log_growth(m, d_c) / m) + math.sqrt(p * _log_growth(m, d_l) / m)
-        complexity = 2 * lipschitz * both
-    else:
-        d_c, d_l = _given(d_c, "d_c"), _given(d_l, "d_l")
         choices = p * math.log(2) + _log_growth(m, d_c) + p * _log_growth(m / p, d_l)
-        complexity = lipschitz * math.sqrt(2 * choices / m)
-    if constants == "paper":
-        confidence = 2 * math.sqrt(math.log(1 / delta) / m)
-    else:
-        confidence = math.sqrt(2 * math.log(2 / delta) / m)
+        complexity = lipschitz * (2 * both if paper else math.sqrt(2 * choices / m))
+    confidence = math.sqrt((4 * math.log(1 / delta) if paper else 2 * math.log(2 / delta)) / m)
     return Bound.of(bound, few=few, complexity=complexity, confidence=bound * confidence)
 
 
