@@ -1,4 +1,4 @@
-"""Ctrl-C that finishes what it is doing: the first asks to stop, the second stops at once."""
+"""Ctrl-C: the first finishes the current step, the second stops at once."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 Glyphs are strokes of Hershey fonts, written as each writer's hand would: with a size, a slant, a
 pen and an unsteadiness of its own, with a form of its own for every glyph, and with some glyphs in
-the shape that others give to another one. Who knows the writer reads better, so there is something
-to personalize; the populations differ in all of it, so there is something to cluster. It is no real
-data, and says so: clients are called ``generated-…``, and their domains ``generated …``.
+the shape that other writers give to another glyph. A model that knows the writer reads better, so
+personalization helps. The populations differ in all of this, so clustering helps. The data is not
+real, and its names say so: clients are ``generated-…``, and their domains ``generated …``.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ PACKAGES = ("jax", "jaxlib", "optax", "numpy")
 
 @contextlib.contextmanager
 def noted() -> Iterator[list[str]]:
-    """A list of what is warned of meanwhile; it is shown as ever."""
+    """A list that collects warnings, which are still shown."""
     found: list[str] = []
     with warnings.catch_warnings():
         show = warnings.showwarning

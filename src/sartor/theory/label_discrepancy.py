@@ -79,12 +79,12 @@ def discrepancy(
 ) -> Discrepancy:
     """disc_H(D1, D2) = max_h |L_D1(h) − L_D2(h)| of two samples, with the model's plain loss.
 
-    It is exact for ``linear`` models within a radius (whose squared error is not cut off then), and
-    for ``categorical`` ones with a bound; for others it is found by gradient ascent in single
-    precision, and is a lower bound.
+    The result is exact for ``linear`` models with a radius (their squared error is not cut off
+    then), and for ``categorical`` models with a bound. For others, gradient ascent in single
+    precision finds a lower bound.
 
-    Finite samples differ by chance, and a discrepancy is never below 0: ``permutations`` says what
-    two samples of the same distribution would show.
+    Finite samples differ by chance, and a discrepancy is never below 0. ``permutations`` estimates
+    what two samples of the same distribution would show.
 
     Args:
         model: the hypothesis class H.
@@ -96,7 +96,7 @@ def discrepancy(
         radius: of the ball of parameters that H is made of, intercepts included.
         centre: of that ball; all parameters 0 if not given.
         method: ``"exact"`` or ``"ascent"``; the exact one if not given, where there is one.
-        permutations: how often the examples are shared out anew.
+        permutations: how often the examples are divided at random.
         seed: of permutations and starts.
         starts: of the ascent, for each sign.
         steps: of the ascent, from each start.
