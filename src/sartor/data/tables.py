@@ -18,8 +18,9 @@ import pyarrow.parquet
 
 from sartor.data.dataset import ClientData, Column, Integers, assemble, nearest
 from sartor.data.encoding import Coder, Place, as_column, is_text, refuse_missing
+from sartor.data.federated import reading
 from sartor.data.store import Blocks, BlocksOnDisk, column_file, through_store
-from sartor.errors import ConfigError, DataError, FileError, SartorError
+from sartor.errors import ConfigError, DataError
 
 
 def from_frame(
@@ -78,16 +79,13 @@ def read_table(path: Path, roles: Roles, store: Path | None = None) -> ClientDat
     With `store`, the features are written to that native directory while reading and
     memory-mapped from there.
     """
-    try:
+    with reading(path, None, _ERRORS):
         plan, batches = (_parquet if is_parquet(path) else _csv)(path, roles)
         return through_store(store, lambda folder: _collect(batches, plan, _blocks(folder)))
-    except SartorError:
-        raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise FileError(
-            f"{path}: damaged, or not the CSV or Parquet file it seems to be ({error})"
-        ) from error
 
+
+_ERRORS = pa.ArrowException, OSError, UnicodeDecodeError
+"""What Arrow raises on damaged files."""
 
 PARQUET = b"PAR1"
 """What Parquet files begin with."""
@@ -105,13 +103,11 @@ def is_parquet(path: Path) -> bool:
 
 def table_bytes(path: Path) -> int:
     """An upper bound of a table's features in memory as float32."""
-    if is_parquet(path):
-        try:
-            facts = pa.parquet.read_metadata(path)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise FileError(f"{path}: damaged Parquet file ({error})") from error
-        return int(facts.num_rows) * int(facts.num_columns) * 4
-    return path.stat().st_size * 2  # two characters, a digit and a comma, for four bytes
+    if not is_parquet(path):
+        return path.stat().st_size * 2  # two characters, a digit and a comma, for four bytes
+    with reading(path, None, _ERRORS):
+        facts = pa.parquet.read_metadata(path)
+    return int(facts.num_rows) * int(facts.num_columns) * 4
 
 
 @dataclass(frozen=True)
