@@ -1,4 +1,4 @@
-"""Ctrl-C that finishes what it is doing: the first asks to stop, the second stops at once."""
+"""Ctrl-C: the first finishes the current step, the second stops at once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Interrupts:
         if self._noted:
             raise KeyboardInterrupt
         self._noted = True
-        sys.stderr.write("\nstopping after what is under way; once more to stop at once\n")
+        sys.stderr.write("\nFinishing the current step; press Ctrl-C again to stop now\n")
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

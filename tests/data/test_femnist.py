@@ -91,7 +91,7 @@ def test_columns_whose_names_are_damaged(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"writer_id", b"writer_\xff\xfe"))
     with pytest.raises(SartorError, match=r"t.parquet"):
         sartor.data.open(path)
-    with pytest.raises(SartorError, match=r"t.parquet: damaged"):
+    with pytest.raises(SartorError, match=r"t.parquet: cannot be read"):
         sartor.data.open(path, client="writer_id", label="y")
     with pytest.raises(SartorError, match="the format is not known"):
         sartor.data.open(tmp_path)

@@ -125,7 +125,7 @@ def test_wrong_directories(tmp_path):
     with pytest.raises(DataError, match=r"a_test.h5: columns .* differ"):
         sartor.data.open(tmp_path)
     write(tmp_path / "b_train.h5", {"a": images(2)})
-    with pytest.raises(FileError, match=r"several datasets \(a_train.h5, b_train.h5\)"):
+    with pytest.raises(FileError, match=r"several datasets \(a_train.h5, b_train.h5, "):
         sartor.data.open(tmp_path)
 
 

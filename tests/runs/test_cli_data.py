@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import get_args
 
 import h5py
 import numpy as np
@@ -31,7 +32,7 @@ def images(tmp_path):
 
 def test_from_format_to_format_and_back(sartor, images, tmp_path):
     """One after the other: all hold the same arrays, and those of the start."""
-    assert set(cli.data.Format) == set(FORMATS)
+    assert set(get_args(cli.data.Format)) == set(FORMATS)
     expected, path = library.data.open(images), images
     for name in (*FORMATS, *reversed(FORMATS)):
         target = path.parent / f"{path.name}-{name}"
@@ -103,7 +104,7 @@ def no_server(monkeypatch):
 
 def test_downloading_without_a_network(sartor, no_server, images, tmp_path):
     code, out, err = sartor("data", "download", "--cache", tmp_path / "cache")
-    assert (code, out) == (1, "") and err.startswith("error: emnist cannot be had: there is no ")
+    assert (code, out) == (1, "") and err.startswith("error: cannot download emnist: there is no ")
     assert all(word in err for word in (no_server, str(tmp_path / "cache"), "--data generated"))
     assert err.count("\n") == 1
     (tmp_path / "cache" / "fed_emnist").rmdir()  # nothing is in it

@@ -48,22 +48,20 @@ class Upload(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Agnostic(FedAvg):
-    """Agnostic federated learning: FedAvg with weights of domains.
+    """Agnostic federated learning: FedAvg with weighted domains.
 
-    The attributes are FedAvg's (``weights`` now weighs clients of one domain against each other),
-    and:
+    It has FedAvg's attributes, where ``weights`` weights the clients inside a domain, and these:
 
     Attributes:
-        domains: ``"domain"`` takes the clients' metadata of that name (or of any other name that
-            is given), ``"clients"`` makes every client a domain.
-        domain_step: step size of the exponentiated gradient in λ; 0 keeps it as it is.
-        domain_start: where λ begins: ``"uniform"``, or ``"population"``: as the domains' shares of
-            all examples, which is FedAvg's objective.
-        counts: how many examples a domain has, which its weight is shared out over:
-            ``"population"`` counts all seen clients once, before the first round, so that it has
-            no noise; ``"window"`` averages over the cohorts of the last rounds, for a server that
-            cannot know the population.
-        window: rounds in that window.
+        domains: name of the clients' metadata that holds the domain. ``"clients"`` makes every
+            client a domain.
+        domain_step: step size of the exponentiated gradient for λ. 0 keeps λ fixed.
+        domain_start: initial λ: ``"uniform"``, or ``"population"`` for each domain's share of all
+            examples, which is FedAvg's objective.
+        counts: how the examples of a domain are counted. ``"population"`` counts all seen clients
+            once, before the first round, without noise. ``"window"`` averages over recent cohorts,
+            for a server that does not know the population.
+        window: number of rounds in the window.
 
     >>> Agnostic(domain_step=0.1).domains
     'domain'

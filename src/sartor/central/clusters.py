@@ -199,12 +199,12 @@ class MetaFeatures:
 
 @dataclasses.dataclass(frozen=True)
 class KMeansClusters(Clusters):
-    """k-means on what is known about the clients, such as place or device; then FedAvg for each.
+    """k-means on the clients' metadata, such as place or device; then FedAvg for each cluster.
 
-    The attributes are FedAvg's, ``q`` and ``restarts`` as in :class:`Clusters`, and:
+    It has FedAvg's attributes, ``q`` and ``restarts`` of :class:`Clusters`, and this one:
 
     Attributes:
-        features: names of the clients' metadata; all of it if not given.
+        features: names of the metadata to use (default: all).
     """
 
     features: tuple[str, ...] | None = None
@@ -274,12 +274,12 @@ class Distributions:
 
 @dataclasses.dataclass(frozen=True)
 class BregmanClusters(Clusters):
-    """Bregman clustering of the clients' feature and label distributions; then FedAvg for each.
+    """Bregman clustering of feature and label distributions; then FedAvg for each cluster.
 
-    The divergence is the sum of KL divergence between label distributions and squared distance
-    between means of standardized features (the divergence of Gaussians with one covariance). It
-    knows nothing of the task, which is the point of the comparison with HypCluster. The attributes
-    are FedAvg's, and ``q`` and ``restarts`` as in :class:`Clusters`.
+    The divergence is the KL divergence of the label distributions plus the squared distance of the
+    means of standardized features (the divergence of Gaussians with one covariance). It does not
+    use the model. A comparison with HypCluster shows what using the model gains. It has FedAvg's
+    attributes, and ``q`` and ``restarts`` of :class:`Clusters`.
     """
 
     def space(self, data: ClientData) -> Distributions:

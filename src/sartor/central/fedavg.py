@@ -45,16 +45,17 @@ class FedAvg(Central):
 
     Attributes:
         rounds: communication rounds T.
-        cohort: clients that take part in a round; all of them if there are fewer.
+        cohort: number of clients in a round; all clients if there are fewer.
         epochs: passes of a client over its own data in a round.
-        batch: examples in a client's step.
-        learning_rate: step size of the clients' SGD; not used with a ``client_optimizer``.
-        weights: ``"size"`` weighs client k by m_k (the paper's m_k/m), ``"uniform"`` by 1 (1/p).
-        server_learning_rate: step size of the server on the averaged change; like the momentum
-            not used with a ``server_optimizer``.
-        server_momentum: momentum of the server; 0 is plain averaging.
-        client_optimizer: replaces the clients' SGD; an ``Optimizer`` or any optax transformation.
-        server_optimizer: likewise for the server.
+        batch: examples in one step of a client.
+        learning_rate: step size of the clients' SGD. Ignored with a ``client_optimizer``.
+        weights: ``"size"`` weights client k by its examples (the paper's m_k/m), ``"uniform"``
+            weights all clients the same (1/p).
+        server_learning_rate: step size of the server. Ignored with a ``server_optimizer``.
+        server_momentum: momentum of the server. 0 is plain averaging. Ignored with a
+            ``server_optimizer``.
+        client_optimizer: replaces the clients' SGD: an ``Optimizer`` or any optax transformation.
+        server_optimizer: replaces the server's SGD: an ``Optimizer`` or any optax transformation.
 
     >>> FedAvg(rounds=10, cohort=5).server_momentum
     0.9

@@ -47,19 +47,19 @@ class State(NamedTuple):
 class HypCluster(FedAvg):
     """Hypothesis-based clustering: FedAvg for each of q hypotheses.
 
-    The attributes are FedAvg's (``rounds`` counts those of a warm start, ``cohort`` is the paper's
-    P), and:
+    It has FedAvg's attributes, where ``rounds`` includes the rounds of a warm start and ``cohort``
+    is the paper's P, and these:
 
     Attributes:
-        q: number of clusters; several numbers train several clusterings together, and each client
-            takes the best one by its validation part.
-        start: where the hypotheses begin: ``Warm(rounds)``, ``Lent(epochs)`` (the paper's),
+        q: number of clusters. A list of numbers trains several clusterings together, and each
+            client takes the one that is best on its validation part.
+        start: how the hypotheses are initialised: ``Warm(rounds)``, ``Lent(epochs)`` (the paper's),
             ``KMeansPlusPlus(epochs)`` or ``Random()``, all in ``sartor.central``.
-        restarts: train so many clusterings from different starts, side by side, and keep the one
-            with the lowest training loss.
+        restarts: number of clusterings to train from different starts. The one with the lowest
+            training loss is kept.
 
-    The words ``"warm"``, ``"clients"``, ``"kmeans++"`` and ``"random"`` stand for these starts,
-    too, with ``warm_rounds`` and ``start_epochs`` for their numbers.
+    ``start`` also accepts the words ``"warm"``, ``"clients"``, ``"kmeans++"`` and ``"random"``.
+    ``warm_rounds`` and ``start_epochs`` set their numbers.
 
     >>> HypCluster(q=4, rounds=200).start
     Warm(rounds=10, draw=0)

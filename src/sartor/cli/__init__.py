@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,16 +12,8 @@ import typer
 
 import sartor
 from sartor.central import ALGORITHMS as CENTRAL
+from sartor.cli import options
 from sartor.cli.data import data_app
-from sartor.cli.options import (
-    RUNS,
-    ClientColumn,
-    DomainColumn,
-    FeatureColumns,
-    LabelColumn,
-    say_if_new,
-    stoppable,
-)
 from sartor.cli.reproduce import reproduce_app
 from sartor.data import ClientData
 from sartor.errors import ConfigError, SartorError
@@ -32,6 +23,7 @@ from sartor.personal import ALGORITHMS as PERSONAL
 from sartor.runs import advice_config, advise_run, read_config, run
 from sartor.runs.advised import OPTIONS
 from sartor.runs.config import GENERATORS
+from sartor.runs.values import nearest
 
 app = typer.Typer(
     name="sartor",
@@ -67,23 +59,16 @@ def run_command(
     config: Annotated[Path, typer.Argument(help="Configuration, a TOML file.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Run directory. (default: runs/ plus the configuration's name)"),
+        typer.Option(help="Output directory. (default: runs/ plus the configuration's name)"),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the run in the run directory.")
-    ] = False,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a setting, such as central.rounds=50."
-        ),
-    ] = None,
+    resume: options.Resume = False,
+    overrides: options.Set = None,
 ) -> None:
     """Train, personalize, evaluate and report, as the configuration says."""
     settings = read_config(config, overrides or [])
-    directory = out or RUNS / config.stem
-    say_if_new(directory, resume)
-    with stoppable(resume):
+    directory = out or options.RUNS / config.stem
+    options.say_if_new(directory, resume)
+    with options.stoppable(resume):
         finished = run(settings, directory, resume=resume)
     for scores in finished.scores:
         typer.echo(str(scores.summary(seed=settings.seed)))
@@ -95,9 +80,7 @@ def run_command(
 @app.command("advise")
 def advise_command(
     source: Annotated[Path, typer.Argument(help="Run directory, or client data.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Output directory. (default: runs/advice)")
-    ] = None,
+    out: options.Out = options.RUNS / "advice",
     model: Annotated[
         str | None,
         typer.Option(help="Ready model. (default: the run's, or one that fits the labels)"),
@@ -116,42 +99,34 @@ def advise_command(
     seed: Annotated[
         int | None, typer.Option(help="Random seed. (default: the run's, or 0)")
     ] = None,
-    client: ClientColumn = None,
-    label: LabelColumn = None,
-    domain: DomainColumn = None,
-    features: FeatureColumns = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE",
-            help="Change a setting, such as central.rounds=50. Tables: central, cluster, local, "
-            "interpolation, advice, engine.",
-        ),
-    ] = None,
-) -> None:  # fmt: skip
+    client: options.ClientColumn = None,
+    label: options.LabelColumn = None,
+    domain: options.DomainColumn = None,
+    features: options.FeatureColumns = None,
+    overrides: options.Set = None,
+) -> None:
     """Advise each client: join the global model, join a cluster, interpolate, or stay local.
 
     The advice comes from an experiment. Models are trained on part of each client's training
-    examples and scored on the rest. The paper's bounds are shown next to it.
+    examples and scored on the rest. The paper's bounds are shown next to it. --set takes the tables
+    central, cluster, local, interpolation, advice and engine.
     """
-    given = {"client": client, "label": label, "domain": domain, "features": features or None}
-    columns = {key: value for key, value in given.items() if value is not None}
-    options = {"bound": bound, "delta": delta, "folds": folds}
-    more = [f"advice.{key}={value}" for key, value in options.items() if value is not None]
+    rules = options.given(bound=bound, delta=delta, folds=folds)
+    more = [f"advice.{key}={value}" for key, value in rules.items()]
+    columns = options.given(client=client, label=label, domain=domain, features=features)
     config = advice_config(
         source, overrides=[*(overrides or []), *more], columns=columns, model=model, seed=seed
     )
-    directory = out or RUNS / "advice"
     told = ", ".join(f"{name} by {algorithm}" for name, algorithm in config.algorithms().items())
     typer.echo(f"Candidates: {told}", err=True)
     try:
-        advice, results = advise_run(config, directory)
+        advice, results = advise_run(config, out)
     except KeyboardInterrupt as stopped:
         typer.echo("stopped; nothing was written", err=True)
         raise typer.Exit(130) from stopped
     typer.echo(f"{advice.summary()}\nLosses: {results['loss']}\n")
-    typer.echo(f"Table:   {directory / 'per_client.parquet'}")
-    typer.echo(f"Report:  {directory / 'report.html'}")
+    typer.echo(f"Table:   {out / 'per_client.parquet'}")
+    typer.echo(f"Report:  {out / 'report.html'}")
 
 
 @app.command("settings")
@@ -174,19 +149,17 @@ def settings_command(
     same = [key for key in known if key.lower() == name.lower()]
     name = same[0] if len(same) == 1 else name
     if name not in known:
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-        raise ConfigError(f"there is nothing named {name!r}; {hint}")
+        raise ConfigError(f"there is nothing named {name!r}; {nearest(name, known, 'known are')}")
     typer.echo(inspect.getdoc(known[name]))
     typer.echo("\nDefaults:")
     for key, parameter in inspect.signature(known[name]).parameters.items():
         if key == "self" or (name == "advice" and key not in OPTIONS):
             continue  # not a key of a configuration
         needed = "(taken from the data if not given)" if name in FACTORIES else "(required)"
-        given = needed if parameter.default is parameter.empty else repr(parameter.default)
+        default = needed if parameter.default is parameter.empty else repr(parameter.default)
         if (name, key) == ("split", "seed"):
-            given = "(the run's seed if not given)"
-        typer.echo(f"  {key} = {given}")
+            default = "(the run's seed if not given)"
+        typer.echo(f"  {key} = {default}")
     if name == "data":
         made = ", ".join(map(repr, GENERATORS))
         typer.echo(f"\nInstead of path: generator = {made}, with the generator's keys")

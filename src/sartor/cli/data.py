@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 import sartor
-from sartor.cli.options import (
-    ClientColumn,
-    DomainColumn,
-    FeatureColumns,
-    LabelColumn,
-    stoppable,
-)
+from sartor.cli import options
 
 data_app = typer.Typer(help="Download, inspect and convert data.", no_args_is_help=True)
 
@@ -27,22 +20,13 @@ def download_command(
     ] = None,
 ) -> None:
     """Download federated EMNIST (3,400 writers, 62 classes), or resume the download."""
-    with stoppable(resume=True):  # the same command goes on
+    with options.stoppable(resume=True):  # the same command goes on
         folder = sartor.data.download("emnist", cache)
     typer.echo(f"Data:  {folder}")
 
 
+Format = Literal["hdf5", "sqlite", "fedjax", "leaf", "sartor"]
 DataPath = Annotated[Path, typer.Argument(help="File or directory with client data.")]
-
-
-class Format(StrEnum):
-    """Formats that data can be converted to."""
-
-    hdf5 = "hdf5"
-    sqlite = "sqlite"
-    fedjax = "fedjax"
-    leaf = "leaf"
-    sartor = "sartor"
 
 
 @data_app.command("convert")
@@ -56,33 +40,29 @@ def convert_command(
             "JSON, or Sartor's own memory-mapped directory."
         ),
     ],
-    client: ClientColumn = None,
-    label: LabelColumn = None,
-    domain: DomainColumn = None,
-    features: FeatureColumns = None,
+    client: options.ClientColumn = None,
+    label: options.LabelColumn = None,
+    domain: options.DomainColumn = None,
+    features: options.FeatureColumns = None,
 ) -> None:
     """Convert data to another format."""
-    opened = sartor.data.open(
-        path, client=client, label=label, domain=domain, features=features or None
-    )
-    sartor.data.convert(opened, out, to.value)
-    typer.echo(
-        f"Data:  {out}, {to.value} of {len(opened):,} clients, {len(opened.rows):,} examples"
-    )
+    columns = options.given(client=client, label=label, domain=domain, features=features)
+    opened = sartor.data.open(path, **columns)
+    sartor.data.convert(opened, out, to)
+    typer.echo(f"Data:  {out}, {to} of {len(opened):,} clients, {len(opened.rows):,} examples")
 
 
 @data_app.command("info")
 def info_command(
     path: DataPath,
-    client: ClientColumn = None,
-    label: LabelColumn = None,
-    domain: DomainColumn = None,
-    features: FeatureColumns = None,
+    client: options.ClientColumn = None,
+    label: options.LabelColumn = None,
+    domain: options.DomainColumn = None,
+    features: options.FeatureColumns = None,
 ) -> None:
     """Show clients, sizes and labels. Warn if the order of clients carries a shift."""
-    opened = sartor.data.open(
-        path, client=client, label=label, domain=domain, features=features or None
-    )
+    columns = options.given(client=client, label=label, domain=domain, features=features)
+    opened = sartor.data.open(path, **columns)
     rows = sartor.data.describe(opened).rows()
     width = max(len(name) for name, _ in rows)
     for name, value in rows:

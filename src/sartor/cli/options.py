@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,7 +16,14 @@ from sartor.errors import InterruptedRun
 RUNS = Path("runs")
 """Default parent directory of runs."""
 
-SeedOption = Annotated[int, typer.Option(help="Random seed.")]
+Out = Annotated[Path, typer.Option(help="Output directory.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run a smaller, faster version.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume what the output directory holds.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: central.rounds=50."),
+]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 ClientColumn = Annotated[str | None, typer.Option(help="Client column (tables only).")]
 LabelColumn = Annotated[str | None, typer.Option(help="Label column (tables only).")]
 DomainColumn = Annotated[str | None, typer.Option(help="Domain column (tables only).")]
@@ -24,6 +31,11 @@ FeatureColumns = Annotated[
     list[str] | None,
     typer.Option(help="Feature column; repeat for several. (default: all other columns)"),
 ]
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given: not None, and not an empty list."""
+    return {key: value for key, value in options.items() if value not in (None, [], ())}
 
 
 def say_if_new(directory: Path, resume: bool) -> None:

@@ -1,4 +1,4 @@
-"""Client data written in another format: what `sartor.data.open` reads, the other way."""
+"""Write client data in another format, one that `sartor.data.open` reads."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def convert(data: ClientData, path: str | os.PathLike[str], format: str) -> None:
-    """Write a data set into a new directory, in another format; `sartor.data.open` reads it again.
+    """Write a data set to a directory in another format, which `sartor.data.open` can read.
 
     Args:
-        data: the data set. Labels become `label`, and a single input `pixels`, bytes of which are
-            written as the floats k/255 (but in "sartor", where all stays as it is).
+        data: the data set. Labels are written as `label`, a single input as `pixels`, and bytes k
+            as the floats k/255. The format "sartor" keeps everything unchanged.
         path: the directory; it must be new or empty.
-        format: "hdf5" or "sqlite" as TensorFlow Federated has them, "fedjax", "leaf", or "sartor",
-            the native directory.
+        format: TensorFlow Federated's "hdf5" or "sqlite", "fedjax", "leaf", or "sartor", the
+            native directory.
 
     >>> import tempfile
     >>> from sartor.data import from_dict, open
@@ -70,7 +70,7 @@ def convert(data: ClientData, path: str | os.PathLike[str], format: str) -> None
 
 
 def _refuse(data: ClientData, format: str) -> None:
-    """What would be written, but not be read again as it was."""
+    """Refuse data that could be written but not read back unchanged."""
     if format != "sartor" and "label" in data.columns:
         raise ConfigError(f"column 'label': in {format}, 'y' gets this name; give it another")
     if format == "hdf5":
@@ -84,7 +84,7 @@ def _refuse(data: ClientData, format: str) -> None:
     if format in ("sqlite", "leaf") and data.columns["y"].dtype.kind in "iu":
         labels = data.columns["y"][data.rows]
         if labels.max() > LABELS.max:
-            k = np.searchsorted(data.bounds[:, 3], labels.argmax(), side="right")
+            k = data.owner_of(int(labels.argmax()))
             raise DataError(
                 f"client {data.ids[k]!r}: the label {labels.max()} is beyond {LABELS.max}, the "
                 f"largest that is read from {format}; choose the format hdf5, fedjax or sartor"
@@ -92,7 +92,7 @@ def _refuse(data: ClientData, format: str) -> None:
 
 
 def _changed(data: ClientData, format: str, folder: Path) -> list[str]:
-    """What another format gives another name, type or shape, as it shows on the first client."""
+    """What the format gives another name, type or shape, tried on the first client."""
     with tempfile.TemporaryDirectory(dir=folder) as trial:
         FORMATS[format](data.select(data.ids[:1]), Path(trial))
         again = open_data(trial, memory_limit=sys.maxsize).columns

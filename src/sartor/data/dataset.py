@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
 import numbers
 import operator
 import os
@@ -124,6 +123,10 @@ class ClientData:
         except (KeyError, TypeError):
             hint = nearest(str(client_id), self.ids)
             raise DataError(f"there is no client {client_id!r} among {len(self):,}{hint}") from None
+
+    def owner_of(self, entry: int) -> int:
+        """The position of the client that an entry of `rows` belongs to."""
+        return int(np.searchsorted(self.bounds[:, 3], entry, side="right"))
 
     def client(self, client_id: str, part: str = "train") -> dict[str, Column]:
         """The columns of one client, restricted to its rows in a part."""
@@ -313,6 +316,22 @@ def bounds_of(sizes: Integers) -> Integers:
     return np.concatenate([ends[:, -1:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
 
 
+def as_integer(name: str, value: int) -> int:
+    """An argument that must be an integer."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{name}={value!r}: an integer is needed") from None
+
+
+def as_sizes(name: str, value: int | Sequence[int], clients: int) -> Integers:
+    """An argument with the number of examples, of every client or of each."""
+    sizes = np.asarray(value)
+    if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (clients,)) or sizes.min() < 1:
+        raise ConfigError(f"{name}={value!r}: a positive integer, or {clients} such, are needed")
+    return np.broadcast_to(sizes, clients).astype(np.int64)
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of an error message: which of the existing names was probably meant.
 
@@ -405,7 +424,7 @@ def _check_values(data: ClientData, name: str, column: Column) -> None:
             where = np.unravel_index(int(wrong.argmax()), wrong.shape)
             row = block.start + int(where[0])
             entry = int(np.flatnonzero(data.rows == row)[0])
-            k = int(np.searchsorted(data.bounds[:, 3], entry, side="right"))
+            k = data.owner_of(entry)
             need = "labels are counted from 0" if signed_label else "a finite number is needed"
             raise DataError(
                 f"client {data.ids[k]!r}, column {name!r}, row {entry - data.bounds[k, 0]} of the "
@@ -416,7 +435,7 @@ def _check_values(data: ClientData, name: str, column: Column) -> None:
 def _check_split(data: ClientData, unseen: float, validation: float, test: float, seed: int) -> int:
     fractions = {"unseen": unseen, "validation": validation, "test": test}
     for name, value in fractions.items():
-        if not isinstance(value, numbers.Real) or not 0 <= value < 1 or math.isnan(value):
+        if not isinstance(value, numbers.Real) or not 0 <= value < 1:
             raise ConfigError(f"{name}={value!r}: a fraction in [0, 1) is needed")
     if validation + test >= 1:
         raise ConfigError(f"validation={validation} and test={test} leave no row for training")
@@ -431,7 +450,4 @@ def _check_split(data: ClientData, unseen: float, validation: float, test: float
             f"unseen={unseen}: the data has unseen clients already; leave unseen at 0 to keep "
             "them, or split data.merge_parts()"
         )
-    try:
-        return operator.index(seed)
-    except TypeError:
-        raise ConfigError(f"seed={seed!r}: an integer is needed") from None
+    return as_integer("seed", seed)

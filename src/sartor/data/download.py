@@ -76,13 +76,14 @@ def download(
     cache: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Path:
-    """Get a data set, if it is not there yet; the directory is one for `sartor.data.open`.
+    """Download a data set unless it is there already, and return its directory.
+
+    `sartor.data.open` reads the directory.
 
     Args:
-        name: which; "emnist" is federated EMNIST with all 62 classes.
-        cache: where to, in a directory of its own below; None for ~/.cache/sartor. It can be
-            deleted at any time.
-        progress: whether to show a bar; None for one on a terminal only.
+        name: the data set; "emnist" is federated EMNIST with all 62 classes.
+        cache: parent of the directory (default: ~/.cache/sartor). It can be deleted at any time.
+        progress: whether to show a bar (default: only on a terminal).
     """
     if name not in SOURCES:
         raise ConfigError(f"name={name!r}: it cannot be downloaded{nearest(name, SOURCES)}")
@@ -99,7 +100,7 @@ def download(
                 _unpack(source, archive, progress)
     except _ERRORS as error:
         raise FileError(
-            f"{name} cannot be had: {_reason(error)}; try again, or get {source.url} in another "
+            f"cannot download {name}: {_reason(error)}; try again, or get {source.url} in another "
             f"way and put {source.archive} into {folder} (or what of it is not there to its end, "
             f"{' and '.join(_missing(source, folder))}), or do without: --data DIR takes data that "
             "you have, --data generated makes some up"

@@ -11,7 +11,7 @@ and each list has one repeated field, ``value = 1``, packed or not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,13 +33,8 @@ def parse_example(data: bytes) -> dict[str, Feature]:
     found: dict[str, Feature] = {}
     for features in _messages(data, 1):
         for entry in _messages(features, 1):
-            name, value = "", b""
-            for number, kind, part in _fields(entry):
-                if kind == _BYTES and number == 1:
-                    name = bytes(part).decode("utf-8")
-                elif kind == _BYTES and number == 2:
-                    value = part
-            found[name] = _feature(value)
+            parts = {number: part for number, kind, part in _fields(entry) if kind == _BYTES}
+            found[bytes(parts.get(1, b"")).decode("utf-8")] = _feature(parts.get(2, b""))
     return found
 
 
@@ -60,15 +55,16 @@ def make_example(features: Mapping[str, Any]) -> bytes:
 
 
 def _feature(data: bytes) -> Feature:
+    lists: dict[int, Callable[[bytes], Feature]] = {1: _texts, 2: _floats, 3: _integers}
     found: Feature = []
     for number, kind, part in _fields(data):
-        if kind != _BYTES or number not in (1, 2, 3):
-            continue
-        if number == 1:
-            found = [bytes(value) for value in _messages(part, 1)]
-        else:
-            found = _floats(part) if number == 2 else _integers(part)
+        if kind == _BYTES and number in lists:
+            found = lists[number](part)
     return found
+
+
+def _texts(data: bytes) -> list[bytes]:
+    return [bytes(value) for value in _messages(data, 1)]
 
 
 def _floats(data: bytes) -> npt.NDArray[np.float32]:

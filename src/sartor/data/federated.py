@@ -1,23 +1,24 @@
-"""What files of federated data have in common: clients one after the other, in parts.
+"""What the formats of federated data share: clients one after the other, in parts.
 
-A format says which clients a file holds and yields their arrays; this is turned into columns here,
-in memory or in a native directory, with pixels as bytes where that loses nothing.
+A format lists the clients of a file and yields their arrays. This module turns them into columns,
+in memory or in a native directory. Pixels become bytes where that loses nothing.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from sartor.data.dataset import PARTS, ClientData, Column, assemble
-from sartor.data.store import column_file, open_store, replacing_store, write_store
+from sartor.data.store import column_file, through_store
 from sartor.errors import DataError, FileError, SartorError
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -35,66 +36,72 @@ _SMALL = 1 << 20
 _WRITER = re.compile(r"(?:[0-9a-f]{16}:)?f(\d{4})_\d{2}")
 
 
-class Part(Protocol):
-    """One part of a data set, "train", "validation" or "test", in a format of its own.
+class Part(ABC):
+    """One part of a data set, "train", "validation" or "test", in one format.
 
     Attributes:
-        file: where it is, to be named in errors.
+        errors: what the format's library raises on damaged files.
+        file: the file or folder, to be named in errors.
         part: which part.
         sizes: how many examples each client has.
         columns: the columns, the same for all clients.
     """
 
-    file: Path
-    part: str
-    sizes: dict[str, int]
-    columns: Columns
+    errors: ClassVar[tuple[type[Exception], ...]]
 
+    def __init__(self, file: Path, part: str) -> None:
+        self.file, self.part = file, part
+        self.sizes: dict[str, int] = {}
+        self.columns: Columns = {}
+
+    @abstractmethod
     def clients(self) -> Iterator[tuple[str, Arrays]]:
         """All clients with their arrays, in the order of ``sizes``."""
 
+    def reading(
+        self, client: str | None = None, file: Path | None = None
+    ) -> AbstractContextManager[None]:
+        """Turn the library's errors into ours; see :func:`reading`."""
+        return reading(file or self.file, client, self.errors)
 
-def read_parts(parts: Sequence[Part], store: Path | None = None) -> ClientData:
-    """Client data from its parts, the training part first.
+    def add(self, client: str, size: int) -> None:
+        """Note a client and the number of its examples."""
+        if client in self.sizes:
+            raise DataError(f"{self.file}, client {client!r}: it is there twice; remove one")
+        self.sizes[client] = size
 
-    The column `label` becomes "y", and `pixels`, where it is the only other one, "x". Pixels that
-    are exactly k/255 are stored as the bytes k, a quarter of the memory and nothing lost. Writers
-    of EMNIST get their domain, "high school" or "census". With `store`, the columns are written to
-    that native directory and memory-mapped from there.
-    """
-    if store is None:
-        return _read(parts, None)
-    with replacing_store(store) as folder:
-        write_store(_read(parts, folder), folder)
-    return open_store(store)
-
-
-def parts_bytes(parts: Sequence[Part]) -> int:
-    """The size of a data set in memory, before pixels are turned to bytes."""
-    return sum(sum(part.sizes.values()) * _row_bytes(part.columns) for part in parts)
-
-
-def check_sizes(part: Part) -> None:
-    """Refuse more examples than the file can hold, before memory is taken for them."""
-    held = part.file.stat().st_size
-    told = 0
-    for client, size in part.sizes.items():
-        told += size * (_row_bytes(part.columns) + 1)
-        if size < 0 or told > _COMPRESSION * (held + _SMALL):
-            raise FileError(
-                f"{part.file}, client {client!r}: {size:,} examples are declared, which a file of "
-                f"{held:,} bytes cannot hold; it is damaged: copy or download it again"
+    def check_columns(self, client: str, found: Columns) -> None:
+        """Refuse columns that differ from other clients' columns or are not numbers."""
+        if self.columns and found != self.columns:
+            raise DataError(
+                f"{self.file}, client {client!r}: columns {in_words(found)} differ from "
+                f"{in_words(self.columns)} of client {next(iter(self.sizes))!r}"
             )
+        for name, (kind, _) in found.items():
+            if kind.kind not in "biuf":
+                raise DataError(
+                    f"{self.file}, column {name!r}: text and other non-numbers are not supported; "
+                    "encode it as numbers (for text: an integer for each character) and use "
+                    "sartor.data.from_dict"
+                )
+        self.columns = self.columns or found
 
-
-def native(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The same numbers in the byte order of this machine, which JAX needs."""
-    return values.astype(values.dtype.newbyteorder("="), copy=False)
+    def check_sizes(self) -> None:
+        """Refuse more examples than the file can hold, before memory is taken for them."""
+        held = self.file.stat().st_size
+        declared = 0
+        for client, size in self.sizes.items():
+            declared += size * (_row_bytes(self.columns) + 1)
+            if size < 0 or declared > _COMPRESSION * (held + _SMALL):
+                raise FileError(
+                    f"{self.file}, client {client!r}: {size:,} examples are declared, which a file "
+                    f"of {held:,} bytes cannot hold; it is damaged: copy or download it again"
+                )
 
 
 @contextmanager
-def reading(file: Path, client: str | None, *errors: type[Exception]) -> Iterator[None]:
-    """Turn what a library raises into an error that names the file, the client and the remedy."""
+def reading(file: Path, client: str | None, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turn a library's error into one that names the file, the client and the remedy."""
     try:
         yield
     except SartorError:
@@ -107,21 +114,46 @@ def reading(file: Path, client: str | None, *errors: type[Exception]) -> Iterato
         ) from error
 
 
-def check_columns(
-    file: Path, client: str, found: Columns, before: Columns, first: str | None
-) -> None:
-    """Refuse a client whose columns are not those of the others, or are no numbers."""
-    if before and found != before:
-        raise DataError(
-            f"{file}, client {client!r}: columns {in_words(found)} differ from {in_words(before)} "
-            f"of client {first!r}"
-        )
-    for name, (kind, _) in found.items():
-        if kind.kind not in "biuf":
-            raise DataError(
-                f"{file}, column {name!r}: text and other non-numbers are not supported; encode it "
-                "as numbers (for text: an integer for each character) and use sartor.data.from_dict"
-            )
+def part_files(path: Path, suffix: str) -> list[tuple[str, Path]]:
+    """The parts of a data set with their files: one file, or a directory with `*_train` and so on.
+
+    A single file is the training part.
+    """
+    if not path.is_dir():
+        return [("train", path)]
+    files = [(part, file) for part in PARTS for file in sorted(path.glob(f"*_{part}{suffix}"))]
+    if len({part for part, _ in files}) < len(files):
+        names = ", ".join(file.name for _, file in files)
+        raise FileError(f"{path}: holds several datasets ({names}); keep one in a directory")
+    if not files or files[0][0] != "train":
+        raise FileError(f"{path}: no file *_train{suffix} in it; name a single file instead")
+    return files
+
+
+def read_parts(parts: Sequence[Part], store: Path | None = None) -> ClientData:
+    """Client data from its parts, the training part first.
+
+    The column `label` becomes "y", and `pixels`, where it is the only other one, "x". Pixels that
+    are exactly k/255 are stored as the bytes k, a quarter of the memory and nothing lost. Writers
+    of EMNIST get their domain, "high school" or "census". With `store`, the columns are written to
+    that native directory and memory-mapped from there.
+    """
+    return through_store(store, lambda folder: _read(parts, folder))
+
+
+def parts_bytes(parts: Sequence[Part]) -> int:
+    """The size of a data set in memory, before pixels are turned to bytes."""
+    return sum(sum(part.sizes.values()) * _row_bytes(part.columns) for part in parts)
+
+
+def native(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same numbers in the byte order of this machine, which JAX needs."""
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def columns_of(arrays: Arrays) -> Columns:
+    """The columns of a client's arrays."""
+    return {name: (a.dtype, a.shape[1:]) for name, a in sorted(arrays.items())}
 
 
 def as_labels(file: Path, client: str, values: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
@@ -174,14 +206,16 @@ def _read(parts: Sequence[Part], folder: Path | None) -> ClientData:
                     f"{part.file}, client {client!r}: it has no training rows in {train.file}; "
                     "remove it or add some"
                 )
-    sizes = np.array([m for part in parts for m in part.sizes.values()], np.int64)
-    owner = np.array([number[client] for part in parts for client in part.sizes], np.int64)
-    place = np.array([PARTS.index(part.part) for part in parts for _ in part.sizes], np.int64)
+    entries = [
+        (number[client], PARTS.index(part.part), size)
+        for part in parts
+        for client, size in part.sizes.items()
+    ]
+    owner, place, sizes = np.array(entries, np.int64).reshape(-1, 3).T
     image = set(train.columns) == {"label", "pixels"}
     names = {"label": "y"} | ({"pixels": "x"} if image else {})
     ordered = sorted(train.columns, key=lambda name: names.get(name, name))
-    files = {name: folder and folder / column_file(i) for i, name in enumerate(ordered)}
-    columns = _fill(parts, ordered, int(sizes.sum()), files)
+    columns = _fill(parts, ordered, int(sizes.sum()), folder)
     try:
         return assemble(
             {names.get(name, name): columns[name] for name in ordered},
@@ -196,42 +230,28 @@ def _read(parts: Sequence[Part], folder: Path | None) -> ClientData:
 
 
 def _fill(
-    parts: Sequence[Part], names: Sequence[str], rows: int, files: Mapping[str, Path | None]
+    parts: Sequence[Part], names: Sequence[str], rows: int, folder: Path | None, narrow: bool = True
 ) -> dict[str, Column]:
-    """The columns of all parts, with pixels as bytes where that loses nothing."""
-    kinds = {name: parts[0].columns[name][0] for name in names}
-    narrow = {
-        name: np.dtype(np.uint8) if name == "pixels" and kind == np.float32 else kind
-        for name, kind in kinds.items()
-    }
-    for types in (narrow, kinds):
-        columns = {
-            name: _empty((rows, *parts[0].columns[name][1]), types[name], files[name])
-            for name in names
-        }
-        if _copy(parts, columns):
-            break
-    return columns
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], file: Path | None) -> Column:
-    if file is None:
-        return np.empty(shape, dtype)
-    return np.asanyarray(np.lib.format.open_memmap(file, "w+", dtype, shape))
-
-
-def _copy(parts: Sequence[Part], columns: Mapping[str, Column]) -> bool:
-    """Fill the columns; False as soon as floats meet a column of bytes that cannot hold them."""
+    """The columns of all parts; if ``narrow``, with pixels as bytes unless that loses something."""
+    columns: dict[str, Column] = {}
+    for i, name in enumerate(names):
+        kind, shape = parts[0].columns[name]
+        if narrow and name == "pixels" and kind == np.float32:
+            kind = np.dtype(np.uint8)
+        if folder is None:
+            columns[name] = np.empty((rows, *shape), kind)
+        else:
+            file = folder / column_file(i)
+            columns[name] = np.lib.format.open_memmap(file, "w+", kind, (rows, *shape))
     start = 0
     for part in parts:
         for client, arrays in part.clients():
             stop = start + part.sizes[client]
             for name, column in columns.items():
-                block: npt.NDArray[Any] | None = arrays[name]
-                if arrays[name].dtype != column.dtype:
-                    block = as_bytes(arrays[name])
-                    if block is None:
-                        return False
+                same = arrays[name].dtype == column.dtype
+                block = arrays[name] if same else as_bytes(arrays[name])
+                if block is None:
+                    return _fill(parts, names, rows, folder, narrow=False)
                 column[start:stop] = block
             start = stop
-    return True
+    return columns

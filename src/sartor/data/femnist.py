@@ -7,7 +7,6 @@ or in several shards.
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from sartor.data.dataset import ClientData
-from sartor.data.federated import Arrays, Columns, as_labels, read_parts, reading
+from sartor.data.federated import Arrays, Part, as_labels
 from sartor.data.tables import is_parquet
 from sartor.errors import DataError
 
-_ERRORS = OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, pa.ArrowException
-"""What damaged files raise; Pillow calls a damaged PNG a syntax error."""
-
 _COLUMNS = ("image", "writer_id", "character")
 _SHAPE = (28, 28)
-
-
-def read_femnist(path: str | os.PathLike[str], store: Path | None = None) -> ClientData:
-    """Client data from one file, or from a directory of shards."""
-    return read_parts([FemnistPart(Path(path))], store)
 
 
 def is_femnist(path: Path) -> bool:
@@ -47,52 +37,52 @@ def is_femnist(path: Path) -> bool:
     return set(_COLUMNS) <= set(schema.names) and pa.types.is_struct(schema.field("image").type)
 
 
-def femnist_bytes(path: Path) -> int:
-    """The size of a dataset in memory."""
-    rows = 0
-    for file in _files(path):
-        with reading(file, None, *_ERRORS):
-            rows += pq.ParquetFile(file).metadata.num_rows
-    return rows * (_SHAPE[0] * _SHAPE[1] + 4)
+class FemnistPart(Part):
+    """All shards. The format has no parts, so everything is for training until it is split."""
 
-
-class FemnistPart:
-    """All shards: it has no parts of its own, so everything is for training until it is split."""
+    # Pillow calls a damaged PNG a syntax error.
+    errors = (
+        OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, pa.ArrowException
+    )  # fmt: skip
 
     def __init__(self, path: Path) -> None:
-        self.file, self.part = path, "train"
-        self.columns: Columns = {
+        super().__init__(path, "train")
+        self.columns = {
             "label": (np.dtype(np.int32), ()),
             "pixels": (np.dtype(np.uint8), _SHAPE),
         }
-        tables = []
-        for file in _files(path):
-            with reading(file, None, *_ERRORS):
-                tables.append(pq.read_table(file, columns=list(_COLUMNS)).select(_COLUMNS))
-        with reading(path, None, *_ERRORS):
-            self._table = pa.concat_tables(tables, promote_options="default")
-            ids = self._table["writer_id"].to_pylist()
-            if None in ids or self._table["character"].null_count:
+        with self.reading():
+            table = self._table("writer_id", "character")
+            ids = table["writer_id"].to_pylist()
+            if None in ids or table["character"].null_count:
                 raise DataError(f"{path}: rows without a writer_id or a character; remove them")
-            self._labels = self._table["character"].to_numpy()
+            self._labels = table["character"].to_numpy()
             if self._labels.dtype.kind not in "iu":
                 raise DataError(
                     f"{path}, column 'character': whole numbers are needed, got "
-                    f"{self._table['character'].type}; number the characters from 0"
+                    f"{table['character'].type}; number the characters from 0"
                 )
             names, owner = np.unique([str(i) for i in ids], return_inverse=True)
-        self._order = np.argsort(owner, kind="stable")
-        counts = np.bincount(owner, minlength=len(names))
-        self.sizes = {str(name): int(n) for name, n in zip(names, counts, strict=True)}
+        rows = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
+        # Not strict: no rows split into one empty piece.
+        self._rows = {str(name): mine for name, mine in zip(names, rows, strict=False)}
+        self.sizes = {client: len(mine) for client, mine in self._rows.items()}
+
+    def _table(self, *columns: str) -> pa.Table:
+        """Some columns of all shards."""
+        tables = []
+        for file in _files(self.file):
+            with self.reading(file=file):
+                tables.append(pq.read_table(file, columns=list(columns)).select(columns))
+        return pa.concat_tables(tables, promote_options="default")
 
     def clients(self) -> Iterator[tuple[str, Arrays]]:
         """All clients with their arrays."""
-        at = 0
-        for client, size in self.sizes.items():
-            rows = self._order[at : at + size]
-            at += size
-            with reading(self.file, client, *_ERRORS):
-                images = self._table["image"].take(pa.array(rows)).to_pylist()
+        with self.reading():
+            encoded = self._table("image")["image"]
+        for client, rows in self._rows.items():
+            with self.reading(client):
+                images = encoded.take(pa.array(rows)).to_pylist()
                 pixels = np.stack([_decoded(image["bytes"]) for image in images])
                 labels = as_labels(self.file, client, self._labels[rows])
             yield client, {"label": labels, "pixels": pixels}

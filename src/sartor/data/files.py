@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sartor.data.dataset import ClientData
-from sartor.data.femnist import femnist_bytes, is_femnist, read_femnist
-from sartor.data.hdf5 import hdf5_bytes, is_hdf5, read_hdf5
-from sartor.data.leaf import is_leaf, leaf_bytes, read_leaf
-from sartor.data.sqlite import is_sqlite, read_sqlite, sqlite_bytes
+from sartor.data.federated import Part, parts_bytes, read_parts
+from sartor.data.femnist import FemnistPart, is_femnist
+from sartor.data.hdf5 import hdf5_parts
+from sartor.data.leaf import is_leaf, leaf_parts
+from sartor.data.sqlite import sqlite_parts
 from sartor.data.store import is_store, open_store
-from sartor.data.tables import is_parquet, read_table, table_bytes
+from sartor.data.tables import PARQUET, Roles, read_table, table_bytes
 from sartor.errors import ConfigError, FileError
 from sartor.files import cache_root
 
@@ -25,6 +26,17 @@ _UNDERSTOOD = (
     "file, a directory, or one with train/ and test/), a .csv file, a Parquet file, Parquet of "
     "flwrlabs/femnist"
 )
+
+_PARTS: dict[str, Callable[[Path], Sequence[Part]]] = {
+    "hdf5": hdf5_parts,
+    "sqlite": sqlite_parts,
+    "leaf": leaf_parts,
+    "femnist": lambda path: [FemnistPart(path)],
+}
+"""How to find the parts of a data set, by its format; other formats have no parts."""
+
+_MAGIC = {b"\x89HDF\r\n\x1a\n": "hdf5", b"SQLite format 3\0": "sqlite", PARQUET: "table"}
+"""What files begin with, by format."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,63 +92,50 @@ def open(
     if kind == "store":
         return open_store(path)
 
-    limit = _half_of_memory() if memory_limit is None else memory_limit
-    sizes = {
-        "table": table_bytes, "hdf5": hdf5_bytes, "sqlite": sqlite_bytes, "leaf": leaf_bytes,
-        "femnist": femnist_bytes,
-    }  # fmt: skip
-    size = sizes[kind](path)
+    parts = _PARTS[kind](path) if kind in _PARTS else []
+    size = parts_bytes(parts) if parts else table_bytes(path)
     store = None
-    if size > limit:
+    if size > (_half_of_memory() if memory_limit is None else memory_limit):
         store = _cached(path, cache, repr(roles))
         if is_store(store):
             return open_store(store)
         _log.info("%s: about %d MB, mapped from %s", path, size >> 20, store)
-    readers: dict[str, Callable[[Path, Path | None], ClientData]] = {
-        "hdf5": read_hdf5, "sqlite": read_sqlite, "leaf": read_leaf, "femnist": read_femnist
-    }  # fmt: skip
-    if kind in readers:
-        return readers[kind](path, store)
-    return read_table(
-        path,
-        client=str(client),
-        label=str(label),
-        features=features,
-        domain=domain,
-        metadata=metadata,
-        store=store,
-    )
+    if parts:
+        return read_parts(parts, store)
+    return read_table(path, Roles(str(client), str(label), features, domain, metadata), store)
 
 
 def _recognise(path: Path) -> str:
     try:
-        if path.is_dir():
-            if is_store(path):
-                return "store"
-            if any(path.glob("*.h5")):
-                return "hdf5"
-            if any(path.glob("*.sqlite")):
-                return "sqlite"
-            if is_femnist(path):  # before LEAF: on Hugging Face, JSON may lie beside it
-                return "femnist"
-            if is_leaf(path):
-                return "leaf"
-        elif is_hdf5(path):
-            return "hdf5"
-        elif is_sqlite(path):
-            return "sqlite"
-        elif is_leaf(path):
-            return "leaf"
-        elif is_parquet(path) and is_femnist(path):
-            return "femnist"
-        elif is_parquet(path) or path.suffix.lower() == ".csv":
-            return "table"
+        kind = _kind_of_directory(path) if path.is_dir() else _kind_of_file(path)
     except FileNotFoundError:
         raise FileError(f"{path}: there is no such file; {_UNDERSTOOD}") from None
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from error
-    what = "the format is not known" if path.is_file() or any(path.iterdir()) else "it is empty"
-    raise FileError(f"{path}: {what}; {_UNDERSTOOD}")
+    if kind is None:
+        empty = path.is_dir() and not any(path.iterdir())
+        what = "it is empty" if empty else "the format is not known"
+        raise FileError(f"{path}: {what}; {_UNDERSTOOD}")
+    return kind
+
+
+def _kind_of_directory(path: Path) -> str | None:
+    if is_store(path):
+        return "store"
+    for kind, pattern in {"hdf5": "*.h5", "sqlite": "*.sqlite"}.items():
+        if any(path.glob(pattern)):
+            return kind
+    if is_femnist(path):  # before LEAF: on Hugging Face, JSON may lie beside it
+        return "femnist"
+    return "leaf" if is_leaf(path) else None
+
+
+def _kind_of_file(path: Path) -> str | None:
+    with path.open("rb") as file:
+        start = file.read(16)
+    kind = {".json": "leaf", ".csv": "table"}.get(path.suffix.lower())
+    kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), kind)
+    return "femnist" if kind == "table" and is_femnist(path) else kind
 
 
 def _half_of_memory() -> int:

@@ -2,15 +2,14 @@
 
 Glyphs are strokes of Hershey fonts, written as each writer's hand would: with a size, a slant, a
 pen and an unsteadiness of its own, with a form of its own for every glyph, and with some glyphs in
-the shape that others give to another one. Who knows the writer reads better, so there is something
-to personalize; the populations differ in all of it, so there is something to cluster. It is no real
-data, and says so: clients are called ``generated-…``, and their domains ``generated …``.
+the shape that other writers give to another glyph. A model that knows the writer reads better, so
+personalization helps. The populations differ in all of this, so clustering helps. The data is not
+real, and its names say so: clients are ``generated-…``, and their domains ``generated …``.
 """
 
 from __future__ import annotations
 
 import numbers
-import operator
 import string
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.caching import made_once
-from sartor.data.dataset import PARTS, ClientData, Flags, Integers, assemble
+from sartor.data.dataset import PARTS, ClientData, Flags, Integers, as_integer, as_sizes, assemble
 from sartor.errors import ConfigError
 from sartor.randomness import Words, client_hashes, mix, uniforms
 
@@ -120,7 +119,7 @@ def handwriting(
     >>> handwriting(writers=3, images=20)
     ClientData(3 clients, 60 examples: x uint8[28, 28], y int32; train 54, test 6)
     """
-    writers, seed = _index("writers", writers), _index("seed", seed)
+    writers, seed = as_integer("writers", writers), as_integer("seed", seed)
     if writers < 1:
         raise ConfigError(f"writers={writers}: at least one is needed")
     if not isinstance(second, numbers.Real) or not 0 <= second <= 1:
@@ -148,23 +147,14 @@ def handwriting(
     return assemble({"x": x, "y": y}, owner, ids, part=part, metadata={"domain": domain})
 
 
-def _index(name: str, value: int) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ConfigError(f"{name}={value!r}: an integer is needed") from None
-
-
 def _given(images: int | Sequence[int], writers: int, test: float) -> Integers:
-    sizes = np.asarray(images)
-    if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (writers,)) or sizes.min() < 1:
-        raise ConfigError(f"images={images!r}: a positive integer, or {writers} such, are needed")
+    sizes = as_sizes("images", images, writers)
     if test and sizes.min() < 2:
         raise ConfigError(
             f"images={images!r}: a writer needs two, one to train on and one to test on; give more,"
             " or test=0"
         )
-    return np.broadcast_to(sizes, writers).astype(np.int64)
+    return sizes
 
 
 def _sizes(keys: Words, at_school: Flags) -> Integers:

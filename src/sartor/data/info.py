@@ -6,6 +6,7 @@ performance": cutting an ordered list into seen and unseen clients measures the 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,10 +112,7 @@ def describe(data: ClientData) -> Description:
         top = np.argsort(-counts, kind="stable")[:10]
         names = data.label_names
         labels = {names[values[i]] if names else str(values[i]): int(counts[i]) for i in top}
-    domains: dict[str, int] = {}
-    if "domain" in data.metadata:
-        values, counts = np.unique(data.metadata["domain"], return_counts=True)
-        domains = {str(value): int(count) for value, count in zip(values, counts, strict=True)}
+    domains = Counter(np.asarray(data.metadata.get("domain", ())).tolist())
     sizes = data.bounds[:, 3] - data.bounds[:, 0]
     parts = {part: int(data.sizes(part).sum()) for part in PARTS}
     return Description(
@@ -128,19 +126,20 @@ def describe(data: ClientData) -> Description:
         classes=classes,
         labels=labels,
         label_range=(float(y.min()), float(y.max())),
-        domains=domains,
+        domains={str(domain): clients for domain, clients in sorted(domains.items())},
     )
 
 
 def order_shift(data: ClientData, permutations: int = 499, seed: int = 0) -> OrderShift:
-    """Test whether earlier clients differ from later ones, as they would in random order rarely.
+    """Test whether earlier clients differ from later ones more than in a random order.
 
-    Each client is summarised by its label distribution and its feature means (of at most 200
-    training rows; more than 32 features are reduced to 32 random projections), in units of what
-    clients with as many rows scatter by: means of few rows are noisy. Over these runs the CUSUM
-    statistic max_k ||S_k|| sqrt(p / (k (p - k))), S_k being the sum of the first k; the outermost
-    twentieth of positions is left out, where single odd clients would decide. Its p-value comes
-    from permutations of the clients. Of more than 2,000 clients every few are taken, evenly.
+    Each client is summarised by its label distribution and its feature means, from at most 200
+    training rows. More than 32 features are reduced to 32 random projections. Means of few rows are
+    noisy, so they are scaled by the spread of clients with the same number of rows. The test
+    statistic is CUSUM's max_k ||S_k|| sqrt(p / (k (p - k))), where S_k is the sum of the first k
+    summaries. The outermost twentieth of positions is left out, because single odd clients would
+    decide there. The p-value comes from permutations of the clients. At most 2,000 clients, spread
+    evenly over the order, are used.
 
     >>> from sartor.data import from_dict
     >>> data = from_dict({f"{k:02d}": {"y": [k // 10] * 5} for k in range(20)})

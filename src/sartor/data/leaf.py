@@ -6,109 +6,74 @@ LEAF lists every writer's first image twice; the second time is left out here.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sartor.data.dataset import PARTS, ClientData
-from sartor.data.federated import (
-    Arrays,
-    Columns,
-    as_labels,
-    check_columns,
-    parts_bytes,
-    read_parts,
-    reading,
-)
+from sartor.data.dataset import PARTS
+from sartor.data.federated import Arrays, Part, as_labels, columns_of
 from sartor.errors import DataError, FileError
 from sartor.progress import Bar
-
-_ERRORS = OSError, ValueError, KeyError, TypeError, RecursionError
-"""What damaged files raise."""
 
 PIXELS = 28 * 28
 """Of an image; other inputs are kept as they are."""
 
 
-def read_leaf(path: str | os.PathLike[str], store: Path | None = None) -> ClientData:
-    """Client data from a shard, a directory of shards, or one with `train/` and `test/`."""
-    return read_parts(leaf_parts(Path(path)), store)
-
-
 def is_leaf(path: Path) -> bool:
-    """Whether a path is a JSON file, or a directory that holds some, and not beside Parquet."""
-    if path.is_dir():
-        if any(path.glob("*.parquet")):
-            return False  # the JSON tells of it, as on Hugging Face
-        return any(True for _ in path.glob("*.json")) or any(
-            True for part in PARTS for _ in (path / part).glob("*.json")
-        )
-    return path.suffix.lower() == ".json"
+    """Whether a directory holds JSON files, itself or in the folder of a part.
+
+    JSON beside Parquet describes the Parquet files, as on Hugging Face.
+    """
+    return not any(path.glob("*.parquet")) and any(_shards(path).values())
 
 
-def leaf_bytes(path: Path) -> int:
-    """The size of a dataset in memory, before pixels are turned to bytes."""
-    return parts_bytes(leaf_parts(path))
-
-
-def leaf_parts(path: Path) -> list[LeafPart]:
-    """The parts of a dataset."""
+def leaf_parts(path: Path) -> list[Part]:
+    """The parts in a shard, a directory of shards, or one with `train/` and `test/`."""
     if not path.is_dir():
-        return [LeafPart(path, [path], "train")]
-    if any(path.glob("*.json")):
-        return [LeafPart(path, sorted(path.glob("*.json")), "train")]
-    found = [
-        LeafPart(path / part, sorted((path / part).glob("*.json")), part)
-        for part in PARTS
-        if any((path / part).glob("*.json"))
-    ]
-    if found[0].part != "train":
+        return [LeafPart(path, "train", [path])]
+    shards = _shards(path)
+    if shards[path]:
+        return [LeafPart(path, "train", shards[path])]
+    if not shards[path / "train"]:
         raise FileError(f"{path}: no folder train/ with .json files in it; LEAF's layout is needed")
-    return found
+    return [LeafPart(path / part, part, found) for part in PARTS if (found := shards[path / part])]
 
 
-class LeafPart:
+def _shards(path: Path) -> dict[Path, list[Path]]:
+    """The JSON files of a directory and of the folders of its parts."""
+    folders = (path, *(path / part for part in PARTS))
+    return {folder: sorted(folder.glob("*.json")) for folder in folders}
+
+
+class LeafPart(Part):
     """The shards of one part."""
 
-    def __init__(self, file: Path, shards: list[Path], part: str) -> None:
-        self.file, self.part, self._shards = file, part, shards
-        self.sizes: dict[str, int] = {}
-        self.columns: Columns = {}
-        for client, arrays in self._read():
-            if client in self.sizes:
-                raise DataError(f"{file}, client {client!r}: it is there twice; remove one")
-            found = {name: (a.dtype, a.shape[1:]) for name, a in arrays.items()}
-            check_columns(file, client, found, self.columns, next(iter(self.sizes), None))
-            self.columns = self.columns or found
-            self.sizes[client] = len(arrays["label"])
+    errors = OSError, ValueError, KeyError, TypeError, RecursionError
+
+    def __init__(self, file: Path, part: str, shards: Sequence[Path]) -> None:
+        super().__init__(file, part)
+        self._shards = shards
+        for client, arrays in self.clients():
+            self.check_columns(client, columns_of(arrays))
+            self.add(client, len(arrays["label"]))
 
     def clients(self) -> Iterator[tuple[str, Arrays]]:
-        """All clients with their arrays."""
-        yield from self._read()
-
-    def _read(self) -> Iterator[tuple[str, Arrays]]:
-        for shard in self._progress():
-            with reading(shard, None, *_ERRORS):
-                content = json.loads(shard.read_text(encoding="utf-8"))
-                users, data = content["users"], content["user_data"]
-                told = dict(
-                    zip(users, content.get("num_samples", [None] * len(users)), strict=True)
-                )
-            for client in users:
-                with reading(shard, client, *_ERRORS):
-                    arrays = _arrays(shard, client, data[client], told[client])
-                yield str(client), arrays
-
-    def _progress(self) -> Iterator[Path]:
-        """The shards, with a bar: numbers in words take long to read."""
+        """All clients with their arrays. A bar shows the progress, since parsing JSON is slow."""
         with Bar(f"{self.part} of LEAF, shards", len(self._shards)) as bar:
             for n, shard in enumerate(self._shards):
                 bar.update(n)
-                yield shard
+                with self.reading(file=shard):
+                    content = json.loads(shard.read_text(encoding="utf-8"))
+                    users, data = content["users"], content["user_data"]
+                    sizes = content.get("num_samples", [None] * len(users))
+                    told = dict(zip(users, sizes, strict=True))
+                for client in users:
+                    with self.reading(client, shard):
+                        arrays = _arrays(shard, client, data[client], told[client])
+                    yield str(client), arrays
 
 
 def is_doubled(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tokenize
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,18 @@ def _manifest(path: Path) -> dict[str, Any]:
             "upgrade Sartor or make the directory again"
         )
     return manifest
+
+
+def through_store(store: Path | None, make: Callable[[Path | None], ClientData]) -> ClientData:
+    """What ``make`` returns; with `store`, written to that native directory and mapped from there.
+
+    ``make`` gets the folder to write large columns to, or None to keep them in memory.
+    """
+    if store is None:
+        return make(None)
+    with replacing_store(store) as folder:
+        write_store(make(folder), folder)
+    return open_store(store)
 
 
 def replacing_store(path: str | os.PathLike[str]) -> AbstractContextManager[Path]:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sartor.data.dataset import ClientData, assemble
+from sartor.data.dataset import ClientData, as_sizes, assemble
 from sartor.errors import ConfigError
 from sartor.randomness import client_hashes, mix, uniforms
 
@@ -74,10 +74,7 @@ def synthetic(
     (2,)
     """
     distributions = synthetic_distributions(clients, symbols, layout)
-    sizes = np.asarray(samples)
-    if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (clients,)) or sizes.min() < 1:
-        raise ConfigError(f"samples={samples!r}: a positive integer, or {clients} such, are needed")
-    sizes = np.broadcast_to(sizes, clients)
+    sizes = as_sizes("samples", samples, clients)
     ids = tuple(f"client-{k:03d}" for k in range(clients))
     owner = np.repeat(np.arange(clients), sizes)
     draw = np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]

@@ -6,7 +6,6 @@ native directory.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +18,9 @@ import pyarrow.parquet
 
 from sartor.data.dataset import ClientData, Column, Integers, assemble, nearest
 from sartor.data.encoding import Coder, Place, as_column, is_text, refuse_missing
-from sartor.data.store import (
-    Blocks,
-    BlocksOnDisk,
-    column_file,
-    open_store,
-    replacing_store,
-    write_store,
-)
-from sartor.errors import ConfigError, DataError, FileError, SartorError
+from sartor.data.federated import reading
+from sartor.data.store import Blocks, BlocksOnDisk, column_file, through_store
+from sartor.errors import ConfigError, DataError
 
 
 def from_frame(
@@ -55,72 +48,66 @@ def from_frame(
     >>> from_frame(table, client="user", label="bought")
     ClientData(2 clients, 2 examples: x float32[1], y uint8)
     """
+    pandas = hasattr(frame, "iloc") and hasattr(frame, "columns")  # which is not imported here
+    arrow = isinstance(frame, pa.RecordBatch) or hasattr(frame, "__arrow_c_stream__")
+    if not pandas and not arrow:
+        raise DataError(
+            f"a pandas DataFrame or a pyarrow Table is needed, got {type(frame).__name__}"
+        )
     try:
-        if isinstance(frame, pa.RecordBatch):
-            table = pa.Table.from_batches([frame])
-        elif hasattr(frame, "iloc") and hasattr(frame, "columns"):  # pandas, not imported here
-            table = pa.Table.from_pandas(frame, preserve_index=False)
-        elif isinstance(frame, pa.Table) or hasattr(frame, "__arrow_c_stream__"):
-            table = pa.table(frame)
-        else:
-            raise DataError(
-                f"a pandas DataFrame or a pyarrow Table is needed, got {type(frame).__name__}"
-            )
+        table = pa.Table.from_pandas(frame, preserve_index=False) if pandas else pa.table(frame)
     except (pa.ArrowException, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"the frame cannot be converted to Arrow: {error}") from error
-    plan = _plan(table.schema, client, label, features, domain, metadata)
+    plan = _plan(table.schema, Roles(client, label, features, domain, metadata))
     return _collect(table.to_batches(), plan, Blocks())
 
 
-def read_table(
-    path: str | os.PathLike[str],
-    *,
-    client: str,
-    label: str,
-    features: Sequence[str] | None = None,
-    domain: str | None = None,
-    metadata: Sequence[str] = (),
-    store: Path | None = None,
-) -> ClientData:
-    """Client data from a CSV or Parquet file; the arguments are those of `from_frame`.
+@dataclass(frozen=True)
+class Roles:
+    """The arguments of `from_frame` that name columns."""
+
+    client: str
+    label: str
+    features: Sequence[str] | None
+    domain: str | None
+    metadata: Sequence[str]
+
+
+def read_table(path: Path, roles: Roles, store: Path | None = None) -> ClientData:
+    """Client data from a CSV or Parquet file.
 
     With `store`, the features are written to that native directory while reading and
     memory-mapped from there.
     """
-    path = Path(path)
-    roles = (client, label, features, domain, metadata)
-    try:
+    with reading(path, None, _ERRORS):
         plan, batches = (_parquet if is_parquet(path) else _csv)(path, roles)
-        if store is None:
-            return _collect(batches, plan, Blocks())
-        with replacing_store(store) as folder:
-            write_store(_collect(batches, plan, BlocksOnDisk(folder / column_file(0))), folder)
-        return open_store(store)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, SartorError):
-            raise
-        raise FileError(
-            f"{path}: damaged, or not the CSV or Parquet file it seems to be ({error})"
-        ) from error
+        return through_store(store, lambda folder: _collect(batches, plan, _blocks(folder)))
+
+
+_ERRORS = pa.ArrowException, OSError, UnicodeDecodeError
+"""What Arrow raises on damaged files."""
+
+PARQUET = b"PAR1"
+"""What Parquet files begin with."""
+
+
+def _blocks(folder: Path | None) -> Blocks:
+    return Blocks() if folder is None else BlocksOnDisk(folder / column_file(0))
 
 
 def is_parquet(path: Path) -> bool:
     """Whether a file begins as Parquet files do."""
     with path.open("rb") as handle:
-        return handle.read(4) == b"PAR1"
+        return handle.read(len(PARQUET)) == PARQUET
 
 
 def table_bytes(path: Path) -> int:
     """An upper bound of a table's features in memory as float32."""
-    if is_parquet(path):
-        try:
-            facts = pa.parquet.read_metadata(path)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise FileError(f"{path}: damaged Parquet file ({error})") from error
-        return int(facts.num_rows) * int(facts.num_columns) * 4
-    return path.stat().st_size * 2  # two characters, a digit and a comma, for four bytes
+    if not is_parquet(path):
+        return path.stat().st_size * 2  # two characters, a digit and a comma, for four bytes
+    with reading(path, None, _ERRORS):
+        facts = pa.parquet.read_metadata(path)
+    return int(facts.num_rows) * int(facts.num_columns) * 4
 
 
 @dataclass(frozen=True)
@@ -133,43 +120,32 @@ class _Plan:
     metadata: Mapping[str, str]
 
 
-_Roles = tuple[str, str, Sequence[str] | None, str | None, Sequence[str]]
-
-
-def _plan(
-    schema: Any,
-    client: str,
-    label: str,
-    features: Sequence[str] | None,
-    domain: str | None,
-    metadata: Sequence[str],
-) -> _Plan:
+def _plan(schema: Any, roles: Roles) -> _Plan:
     names = list(schema.names)
     if len(set(names)) < len(names):
         raise DataError(f"column names must be unique, got {names}")
-    for role, value in (("features", features), ("metadata", metadata)):
+    for role, value in (("features", roles.features), ("metadata", roles.metadata)):
         if isinstance(value, str):
             raise ConfigError(f"{role}={value!r}: a list of column names is needed, not one text")
     # pandas takes anything for a name, and Arrow makes it a text.
-    client, label, domain = str(client), str(label), None if domain is None else str(domain)
-    features = None if features is None else [str(name) for name in features]
-    metadata = [str(name) for name in metadata]
-    asked = {"client": [client], "label": [label], "features": features or []}
-    asked |= {"domain": [domain] if domain is not None else [], "metadata": metadata}
+    client, label = str(roles.client), str(roles.label)
+    features, metadata = [str(n) for n in roles.features or ()], [str(n) for n in roles.metadata]
+    domain = [] if roles.domain is None else [str(roles.domain)]
+    asked = {"client": [client], "label": [label], "features": features}
+    asked |= {"domain": domain, "metadata": metadata}
     for role, columns in asked.items():
         for name in columns:
             if name not in names:
                 raise ConfigError(f"{role}={name!r}: there is no such column{nearest(name, names)}")
             if columns.count(name) > 1:
                 raise ConfigError(f"{role}: {name!r} is named twice")
-    if client == label or {client, label} & set(features or ()):
+    if client == label or {client, label} & set(features):
         raise ConfigError(
             f"client={client!r}, label={label!r}, features={features!r}: the client and the label "
             "must be two columns, and neither a feature"
         )
-    special = {client, label, domain, *metadata}
-    if features is None:
-        features = [name for name in names if name not in special]
+    if roles.features is None:
+        features = [name for name in names if name not in {client, label, *domain, *metadata}]
     for name in features:
         kind = schema.field(name).type
         if not _numeric(kind):
@@ -183,7 +159,9 @@ def _plan(
     if not _numeric(kind) and not is_text(kind):
         raise DataError(f"column {label!r} cannot be a label ({kind}): numbers or words are needed")
     by_name = {name: name for name in metadata}
-    return _Plan(client, label, tuple(features), by_name | ({"domain": domain} if domain else {}))
+    if domain:
+        by_name["domain"] = domain[0]
+    return _Plan(client, label, tuple(features), by_name)
 
 
 def _numeric(kind: Any) -> bool:
@@ -191,25 +169,23 @@ def _numeric(kind: Any) -> bool:
     return any(test(kind) for test in tests) or pa.types.is_null(kind)
 
 
-def _parquet(path: Path, roles: _Roles) -> tuple[_Plan, Iterable[Any]]:
+def _parquet(path: Path, roles: Roles) -> tuple[_Plan, Iterable[Any]]:
     # Pre-buffering would hold the whole file in memory while its batches are read.
     file = pa.parquet.ParquetFile(path, pre_buffer=False)
-    plan = _plan(file.schema_arrow, *roles)
+    plan = _plan(file.schema_arrow, roles)
     used = [plan.client, plan.label, *plan.features, *plan.metadata.values()]
     return plan, file.iter_batches(columns=list(dict.fromkeys(used)))
 
 
-def _csv(path: Path, roles: _Roles) -> tuple[_Plan, Iterable[Any]]:
+def _csv(path: Path, roles: Roles) -> tuple[_Plan, Iterable[Any]]:
     blocks = pa.csv.ReadOptions(block_size=1 << 24)
     schema = pa.csv.open_csv(path, read_options=blocks).schema
-    plan = _plan(schema, *roles)
+    plan = _plan(schema, roles)
     # Types are guessed from the first block: whole numbers there may be followed by others, and
     # ids such as 007 are texts.
-    types = {name: pa.float64() for name in plan.features}
-    types = {
-        name: t for name, t in types.items() if not pa.types.is_boolean(schema.field(name).type)
-    }
-    options = pa.csv.ConvertOptions(column_types={**types, plan.client: pa.string()})
+    numbers = [n for n in plan.features if not pa.types.is_boolean(schema.field(n).type)]
+    types = dict.fromkeys(numbers, pa.float64()) | {plan.client: pa.string()}
+    options = pa.csv.ConvertOptions(column_types=types)
     return plan, pa.csv.open_csv(path, read_options=blocks, convert_options=options)
 
 

@@ -336,13 +336,11 @@ def compare(a: Scores, b: Scores, metric: Metric = "accuracy", seed: int = 0) ->
             f"{a.method!r} and {b.method!r} were scored on different clients: {len(only)} are in "
             f"one only, as {only[0]!r} is; select the clients they share first"
         )
-    place = {client: k for k, client in enumerate(b.client)}
-    order = np.array([place[client] for client in a.client], np.int64)
-    if len(order) == 0:
+    if len(a) == 0:
         raise DataError(f"no clients to compare {a.method!r} and {b.method!r} on")
-    wrong = np.flatnonzero(a.test_size != b.test_size[order])
-    if len(wrong):
-        k = int(wrong[0])
+    place = {client: k for k, client in enumerate(b.client)}
+    order = np.array([place[client] for client in a.client])
+    for k in np.flatnonzero(a.test_size != b.test_size[order])[:1]:
         raise DataError(
             f"client {a.client[k]!r} has {a.test_size[k]} test examples with {a.method!r} and "
             f"{b.test_size[order[k]]} with {b.method!r}: score both on the same examples"

@@ -47,12 +47,7 @@ def from_flax(
 
     def init(key: jax.Array) -> Params:
         variables = module.init(key, jnp.zeros((1, *shape), input_dtype), **mode(False))
-        extra = sorted(set(variables) - {"params"})
-        if extra:
-            raise ConfigError(
-                f"{type(module).__name__} keeps state in the collections {extra}, which cannot be "
-                "averaged over clients; replace batch norm by group or layer norm"
-            )
+        _refuse_state(module, sorted(set(variables) - {"params"}))
         return variables["params"]
 
     def forward(params: Params, x: Any, key: jax.Array | None) -> jax.Array:
@@ -83,14 +78,8 @@ def from_nnx(
         return parts[0], nnx.to_pure_dict(parts[1]), parts[2]
 
     graph, _, rest = split(jax.random.key(0))
-    stateful = [
-        path for path, leaf in nnx.to_flat_state(rest) if not issubclass(leaf.type, nnx.RngState)
-    ]
-    if stateful:
-        raise ConfigError(
-            f"the module keeps state at {stateful}, which cannot be averaged over clients; "
-            "replace batch norm by group or layer norm"
-        )
+    state = nnx.to_flat_state(rest)
+    _refuse_state(make, [path for path, leaf in state if not issubclass(leaf.type, nnx.RngState)])
 
     def init(key: jax.Array) -> Params:
         return split(key)[1]
@@ -133,16 +122,8 @@ def from_equinox(
             f"lambda key: {type(make).__name__}(..., key=key); it got a module"
         )
     example = make(jax.random.key(0))
-    if any(
-        isinstance(leaf, eqx.nn.StateIndex)
-        for leaf in jax.tree.leaves(
-            example, is_leaf=lambda leaf: isinstance(leaf, eqx.nn.StateIndex)
-        )
-    ):
-        raise ConfigError(
-            f"{type(example).__name__} keeps state (eqx.nn.StateIndex), which cannot be averaged "
-            "over clients; replace batch norm by group or layer norm"
-        )
+    leaves = jax.tree.leaves(example, is_leaf=lambda leaf: isinstance(leaf, eqx.nn.StateIndex))
+    _refuse_state(example, [leaf for leaf in leaves if isinstance(leaf, eqx.nn.StateIndex)])
     static = eqx.partition(example, eqx.is_inexact_array)[1]
     takes_key = "key" in inspect.signature(example.__call__).parameters
 
@@ -159,6 +140,14 @@ def from_equinox(
         return jax.vmap(lambda one, k: module(one, key=k))(x, keys)
 
     return _finish(init, forward, tuple(input_shape), classes, smoothing)
+
+
+def _refuse_state(module: Any, state: list[Any]) -> None:
+    if state:
+        raise ConfigError(
+            f"{getattr(module, '__name__', type(module).__name__)} keeps state ({state}), which "
+            "cannot be averaged over clients; replace batch norm by group or layer norm"
+        )
 
 
 def _finish(

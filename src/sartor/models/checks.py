@@ -46,16 +46,12 @@ def check(model: Model, data: ClientData) -> None:
     if used.size and used.max() >= classes:
         position = int(np.argmax(used >= classes))
         raise DataError(
-            f"client {_owner(data, position)!r}, column 'y': label {used[position]} is out of "
-            f"range for a model of {classes} classes (0 to {classes - 1}); use "
+            f"client {data.ids[data.owner_of(position)]!r}, column 'y': label {used[position]} is "
+            f"out of range for a model of {classes} classes (0 to {classes - 1}); use "
             f"classes={int(used.max()) + 1} or correct the label"
         )
     if model.spec is None:  # the ready models need no proof
         _check_predictions(model, data)
-
-
-def _owner(data: ClientData, position: int) -> str:
-    return data.ids[int(np.searchsorted(data.bounds[:, 3], position, side="right"))]
 
 
 def _check_range(data: ClientData) -> None:
@@ -73,7 +69,9 @@ def _check_range(data: ClientData) -> None:
 
 def _check_predictions(model: Model, data: ClientData) -> None:
     """What the model says of two examples must be what its kind promises."""
-    x, y = _two_examples(data)
+    rows = data.rows[[0, -1]]
+    two = {n: jnp.asarray(c[rows], device_dtype(c)) for n, c in data.columns.items()}
+    x, y = take(two, jnp.arange(2))
     try:
         params = model.init(jax.random.key(0))
         predicted = model.apply(params, x, None)
@@ -104,26 +102,15 @@ def _check_predictions(model: Model, data: ClientData) -> None:
         )
 
 
-def _two_examples(data: ClientData) -> tuple[Any, jax.Array]:
-    rows = data.rows[[0, -1]]
-    columns = {
-        name: jnp.asarray(np.asarray(column[rows], device_dtype(column)))
-        for name, column in data.columns.items()
-    }
-    return take(columns, jnp.arange(2))
-
-
 def _check_inputs(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None:
     features = {name: column.shape[1:] for name, column in columns.items() if name != "y"}
-    if model.input_shape is None:
+    if model.input_shape is None or (model.kind == "density" and not features):
         return
     if model.kind == "density":
-        if features:
-            raise DataError(
-                f"a density model takes no inputs, but the data has the columns {sorted(features)};"
-                " use a classification model or leave them out"
-            )
-        return
+        raise DataError(
+            f"a density model takes no inputs, but the data has the columns {sorted(features)};"
+            " use a classification model or leave them out"
+        )
     if list(features) != ["x"]:
         raise DataError(
             f"the model takes one input column 'x' of shape {model.input_shape}, but the data has "

@@ -44,35 +44,34 @@ From = Literal["clients", "statistics", "generated", "public"]
 
 @dataclasses.dataclass(frozen=True)
 class Dapper(Personal):
-    """Data interpolation.
+    """Data interpolation: train on a λ-mixture of the client's and other clients' examples.
 
     Attributes:
         epochs: passes over the mixed data (the paper: 1).
-        batch: examples in a step; with ``step="weight"`` those of the client, next to r times as
-            many others.
+        batch: examples in one step. With ``step="weight"``, the client's own examples in a step,
+            to which r times as many others are added.
         learning_rate: step size of SGD (the paper: 0.04).
-        optimizer: replaces SGD; an ``Optimizer`` or any optax transformation.
-        guard: a client keeps the central model unless its own is better on what was held out.
-        folds: folds of the training part of a client that has no validation part.
+        optimizer: replaces SGD: an ``Optimizer`` or any optax transformation.
+        guard: a client keeps the central model unless its own is better on held-out examples.
+        folds: number of folds of the training part, for clients without a validation part.
         cover: Λ, the candidates for λ, the weight of the client's own data.
-        select: how a client chooses λ, always by plain loss: on its validation part
-            (``"holdout"``; a client that has none uses folds), by K folds of its training part
-            (``"kfold"``), or on what it has trained on (``"train"``, as in the pseudo-code, which
-            favours λ = 1).
-        r: how many examples are sampled for each one of the client (the paper: 5). One pass is
-            r · m_k examples (``step="sample"``) or (r + 1) · m_k (``"weight"``), whatever λ is.
-        step: ``"sample"`` draws every example from the client with probability λ and else from the
-            sample (the pseudo-code); ``"weight"`` weighs the losses of both, which has the same
+        select: how a client chooses λ, always by plain loss: ``"holdout"`` on its validation part
+            (or by folds if it has none), ``"kfold"`` by folds of its training part, ``"train"`` on
+            the examples it trained on, as in the pseudo-code. ``"train"`` favours λ = 1.
+        r: sampled examples for each example of the client (the paper: 5). For every λ, one pass
+            takes r · m_k examples with ``step="sample"``, and (r + 1) · m_k with ``"weight"``.
+        step: ``"sample"`` draws each example from the client with probability λ, otherwise from the
+            sample (the pseudo-code). ``"weight"`` weights both losses instead. It has the same
             expectation and less variance.
-        mixture: Ĉ: the examples of ``"all"`` seen clients, or of those in the client's
+        mixture: Ĉ, the clients to mix with: ``"all"`` seen clients, or those in the same
             ``"cluster"``.
-        source: where Ĉ' comes from: ``"clients"`` sends examples of clients to others;
-            ``"statistics"`` sends second moments instead, from which linear regression is solved
-            exactly, for all of Ĉ and without any steps; ``"generated"`` draws from the central
-            model (densities) or from a ``sampler(key, count, cluster)`` that is given to ``fit``
-            and returns columns of examples; ``"public"`` takes data given to ``fit`` as ``public``.
-        theory: run as the theorem has it: its r and step size (instead of ``r`` and
-            ``learning_rate``), single examples, projection, and the average of all iterates.
+        source: where the sample Ĉ' comes from. ``"clients"`` sends examples of other clients.
+            ``"statistics"`` sends second moments, and solves linear regression on all of Ĉ exactly.
+            ``"generated"`` draws from the central model (densities only), or from a
+            ``sampler(key, count, cluster)`` passed to ``fit``, which returns columns of examples.
+            ``"public"`` takes the data passed to ``fit`` as ``public``.
+        theory: follow the theorem: its r and step size (instead of ``r`` and ``learning_rate``),
+            steps on single examples, projection, and the average of all iterates.
 
     >>> Dapper(cover=(0.0, 0.5, 1.0)).r
     5

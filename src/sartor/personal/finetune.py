@@ -16,18 +16,18 @@ from sartor.personal.base import Personal, layer_names
 
 @dataclasses.dataclass(frozen=True)
 class Finetune(Personal):
-    """Finetuning.
+    """Finetuning: the central model, trained further on the client's own data.
 
     Attributes:
         epochs: passes of a client over its own data (the paper: 5).
-        batch: examples in a step.
+        batch: examples in one step.
         learning_rate: step size of SGD (the paper: 0.01).
-        optimizer: replaces SGD; an ``Optimizer`` or any optax transformation.
-        guard: a client keeps the central model unless its own is better on examples that were
-            held out: its validation part, or folds of its training part where it has none.
-        folds: how many folds that are.
-        layers: train only these layers, by name; all of them if not given. The others stay the
-            central model's, and are stored only once.
+        optimizer: replaces SGD: an ``Optimizer`` or any optax transformation.
+        guard: a client keeps the central model unless its own is better on held-out examples: its
+            validation part, or folds of its training part if it has none.
+        folds: number of these folds.
+        layers: names of the layers to train (default: all). The other layers stay those of the
+            central model and are stored once.
 
     >>> Finetune(epochs=3, layers=("dense_2",)).layers
     ('dense_2',)

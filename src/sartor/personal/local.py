@@ -12,16 +12,16 @@ from sartor.personal.base import Personal
 
 @dataclasses.dataclass(frozen=True)
 class Local(Personal):
-    """The purely local model. Of a central model it takes only the hypothesis class.
+    """A model trained on the client's own data alone. The central model only sets its class.
 
     Attributes:
         epochs: passes of a client over its own data.
-        batch: examples in a step.
+        batch: examples in one step.
         learning_rate: step size of SGD.
-        optimizer: replaces SGD; an ``Optimizer`` or any optax transformation.
-        guard: a client keeps the central model unless its own is better on examples that were
-            held out: its validation part, or folds of its training part where it has none.
-        folds: how many folds that are.
+        optimizer: replaces SGD: an ``Optimizer`` or any optax transformation.
+        guard: a client keeps the central model unless its own is better on held-out examples: its
+            validation part, or folds of its training part if it has none.
+        folds: number of these folds.
 
     >>> Local(epochs=20).learning_rate
     0.05

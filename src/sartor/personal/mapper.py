@@ -45,30 +45,30 @@ CLUSTER = "cluster of Mapper"
 
 @dataclasses.dataclass(frozen=True)
 class Mapper(Personal):
-    """Model interpolation.
+    """Model interpolation: predict with a λ-mixture of a local and the central model.
 
     Attributes:
-        epochs: passes of a client over its own data for a local model (the paper: 1).
-        batch: examples in a step.
+        epochs: passes of a client over its own data to train its local model (the paper: 1).
+        batch: examples in one step.
         learning_rate: step size of SGD for local models (the paper: 0.03).
-        optimizer: replaces that SGD; an ``Optimizer`` or any optax transformation.
-        guard: a client keeps the central model unless the mixture is better on what was held out.
-        folds: folds of the training part of a client that has no validation part.
+        optimizer: replaces that SGD: an ``Optimizer`` or any optax transformation.
+        guard: a client keeps the central model unless the mixture is better on held-out examples.
+        folds: number of folds of the training part, for clients without a validation part.
         cover: Λ, the candidates for λ, the weight of the local model.
-        select: how a client chooses λ, always by plain loss: on its validation part
-            (``"holdout"``; a client that has none uses folds), by K folds of its training part
-            (``"kfold"``), or on what it has trained on (``"train"``, as in the pseudo-code, which
-            favours λ = 1 and then leaves the central model without a gradient).
-        joint: train the central model through the mixtures, and local models inside them;
-            otherwise both apart (the paper's counter-example shows what that costs).
-        rounds: rounds T of joint training; 0 leaves the central model as it is.
-        cohort: clients in a round; 1 is the pseudo-code.
-        central_epochs: 0 makes one step along the gradient on all of a client's data, as in the
-            pseudo-code; more make so many passes of SGD, as FedAvg does.
-        central_learning_rate: step size η of the central model in a client's steps.
-        keep_local: a client goes on with its local model when it is visited again. Without it, the
-            local model starts anew from the central one, as in the paper.
-        local: the hypothesis class H_l of local models, if it is another than the central one's.
+        select: how a client chooses λ, always by plain loss: ``"holdout"`` on its validation part
+            (or by folds if it has none), ``"kfold"`` by folds of its training part, ``"train"`` on
+            the examples it trained on, as in the pseudo-code. ``"train"`` favours λ = 1, where
+            the central model gets no gradient.
+        joint: train the central model and the local models inside their mixture. Otherwise train
+            them separately (the paper's counter-example shows what that costs).
+        rounds: rounds T of joint training. 0 leaves the central model unchanged.
+        cohort: number of clients in a round (the pseudo-code: 1).
+        central_epochs: passes of SGD over a client's data that train the central model, as in
+            FedAvg. 0 takes one gradient step on all of the client's data, as in the pseudo-code.
+        central_learning_rate: step size η of the central model.
+        keep_local: a client that is visited again continues with its local model. Otherwise the
+            local model starts from the central model, as in the paper.
+        local: hypothesis class H_l of the local models (default: the central model's class).
 
     >>> Mapper(cover=(0.0, 0.5, 1.0)).joint
     True

@@ -25,7 +25,7 @@ from sartor.evaluation.statistics import jsonable
 from sartor.files import is_free, write_atomic, write_json
 from sartor.personal import Local, Personal
 from sartor.report import write_report
-from sartor.runs.config import Config, Table, algorithm_of, override, parse_config
+from sartor.runs.config import Config, Table, algorithm_of, override, parse_config, settings_of
 from sartor.runs.record import noted, provenance, write_table
 from sartor.runs.toml import to_toml
 from sartor.runs.values import check_table
@@ -65,12 +65,10 @@ class AdviceConfig:
 
     def to_table(self) -> Table:
         """Plain values, as they are written to ``config.toml``."""
+        mixed = settings_of(self.interpolation) if self.interpolation else {"name": "none"}
         table = {k: v for k, v in self.base.to_table().items() if k != "personal"}
-        mixed = describe(self.interpolation) if self.interpolation else {"name": "none"}
-        several = {"cluster": describe(self.cluster), "local": describe(self.local)}
-        several["interpolation"] = mixed
-        table |= {n: {k: v for k, v in of.items() if v is not None} for n, of in several.items()}
-        return {**table, "advice": self.options}
+        table |= {"cluster": settings_of(self.cluster), "local": settings_of(self.local)}
+        return table | {"interpolation": mixed, "advice": self.options}
 
 
 def advice_config(
@@ -207,7 +205,7 @@ def _table_of_run(source: Path) -> Table | None:
     kinds = {type(p).__name__: p for p in reversed(run.personal)}
     for kind, names in {"local": ("Local",), "interpolation": ("Dapper", "Finetune")}.items():
         for algorithm in [kinds[name] for name in names if name in kinds][:1]:
-            mine = {k: v for k, v in describe(algorithm).items() if v is not None}
+            mine = settings_of(algorithm)
             if len(mine.get("cover", ())) > MOST_LAMBDAS:
                 mine["cover"] = list(INTERPOLATION.cover)
             taken[kind] = mine
@@ -227,7 +225,7 @@ def _parsed(table: Table, source: Path) -> AdviceConfig:
     check_table("advice", options, OPTIONS)
     given = table.get("interpolation", {})
     if given.get("name", "Dapper") == "Dapper":
-        given = {k: v for k, v in describe(INTERPOLATION).items() if v is not None} | given
+        given = settings_of(INTERPOLATION) | given
 
     def algorithm(kind: str, name: str, known: Mapping[str, Any]) -> Any:
         return algorithm_of(kind, {"name": name, **table.get(kind, {})}, known)

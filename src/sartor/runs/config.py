@@ -83,11 +83,10 @@ class Config:
 
     def to_table(self) -> Table:
         """Plain values, as they are written to ``config.toml``."""
-        engine = {k: v for k, v in dataclasses.asdict(self.engine).items() if v is not None}
+        engine = _without_none(dataclasses.asdict(self.engine))
         table: Table = {"seed": self.seed, "data": self.data, "split": self.split}
-        table |= {"model": self.model, "central": _given(describe(self.central))}
-        table |= {"personal": [_given(describe(p)) for p in self.personal], "engine": engine}
-        return table
+        table |= {"model": self.model, "central": settings_of(self.central)}
+        return table | {"personal": list(map(settings_of, self.personal)), "engine": engine}
 
 
 def read_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -184,8 +183,9 @@ def algorithm_of(where: str, table: Any, algorithms: Mapping[str, Any]) -> Any:
 
 def _choose(where: str, table: Table, choices: Mapping[str, Any], key: str = "name") -> None:
     if key not in table:
-        near = get_close_matches(key, table, n=1)
-        hint = f"did you mean it by {near[0]!r}?" if near else f"choose one of {', '.join(choices)}"
+        hint = f"choose one of {', '.join(choices)}"
+        if near := get_close_matches(key, table, n=1):
+            hint = f"did you mean {key!r}, not {near[0]!r}?"
         raise ConfigError(f"{where}.{key} is missing; {hint}")
     name = table[key]
     if not isinstance(name, str) or name not in choices:
@@ -228,5 +228,10 @@ def _entry(several: list[Any], name: str, key: str) -> Any:
     return several[found[0]]
 
 
-def _given(table: Table) -> Table:
+def settings_of(algorithm: Any) -> Table:
+    """An algorithm's name and settings, as a configuration has them: TOML has no None."""
+    return _without_none(describe(algorithm))
+
+
+def _without_none(table: Table) -> Table:
     return {key: value for key, value in table.items() if value is not None}

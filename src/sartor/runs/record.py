@@ -31,7 +31,7 @@ PACKAGES = ("jax", "jaxlib", "optax", "numpy")
 
 @contextlib.contextmanager
 def noted() -> Iterator[list[str]]:
-    """A list of what is warned of meanwhile; it is shown as ever."""
+    """A list that collects warnings, which are still shown."""
     found: list[str] = []
     with warnings.catch_warnings():
         show = warnings.showwarning
@@ -122,13 +122,8 @@ def provenance() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Of Sartor and of what its numbers depend on."""
-    found = {"sartor": __version__}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    found = {package: importlib.metadata.version(package) for package in PACKAGES}
+    return {"sartor": __version__, **found}
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -218,7 +218,7 @@ def cluster(
         raise ConfigError(f"q={q}: there are no more clusters than clients, which are {p}")
     few = rademacher is None and _few(d, m)
     if constants == "paper":
-        confidence = 2 * math.sqrt(p * math.log(2 * q / delta) / m)
+        confidence = 2 * bound * math.sqrt(p * math.log(2 * q / delta) / m)
         if rademacher is not None:
             complexity = _known(rademacher)
         elif disc is None:
@@ -226,22 +226,12 @@ def cluster(
         else:
             dims = _given(d)
             complexity = bound * math.sqrt(dims * q * math.e * math.log(max(m / dims, 1)) / m)
-        found = Bound.of(bound, few=few, complexity=complexity, confidence=bound * confidence)
-        return found if disc is None else found.plus(discrepancy=_discrepancy(disc, bound))
-    confidence = bound * math.sqrt((p * math.log(q) + math.log(2 / delta)) / (2 * m))
-    if rademacher is not None:
-        complexity = 2 * _known(rademacher)
     else:
-        complexity = bound * math.sqrt(2 * q * _log_growth(m, _given(d)) / m)
-    if disc is None:
-        return Bound.of(bound, few=few, complexity=complexity, confidence=confidence)
-    return Bound.of(
-        bound,
-        few=few,
-        complexity=2 * complexity,
-        confidence=2 * confidence,
-        discrepancy=_discrepancy(disc, bound),
-    )
+        times = 1 if disc is None else 2  # lemma 1
+        confidence = times * bound * math.sqrt((p * math.log(q) + math.log(2 / delta)) / (2 * m))
+        complexity = times * _complexity(m, d, rademacher, bound, q)
+    found = Bound.of(bound, few=few, complexity=complexity, confidence=confidence)
+    return found if disc is None else found.plus(discrepancy=_discrepancy(disc, bound))
 
 
 def epsilon(*, lambda_: float, m_k: float, m_C: float) -> float:
@@ -402,29 +392,26 @@ def interpolation(
     _check(constants, delta, bound, m=m, lipschitz=lipschitz)
     check_counts(p=p)
     few = rademacher is None and (_few(d_c, m) or _few(d_l, m / p))
+    paper = constants == "paper"
     if rademacher is not None:
-        choices = 0.0 if constants == "paper" else math.sqrt(p * math.log(2) / (2 * m))
+        choices = 0.0 if paper else math.sqrt(p * math.log(2) / (2 * m))
         complexity = 2 * lipschitz * (_known(rademacher) + choices)
-    elif constants == "paper":
+    else:
         d_c, d_l = _given(d_c, "d_c"), _given(d_l, "d_l")
         both = math.sqrt(_log_growth(m, d_c) / m) + math.sqrt(p * _log_growth(m, d_l) / m)
-        complexity = 2 * lipschitz * both
-    else:
-        d_c, d_l = _given(d_c, "d_c"), _given(d_l, "d_l")
         choices = p * math.log(2) + _log_growth(m, d_c) + p * _log_growth(m / p, d_l)
-        complexity = lipschitz * math.sqrt(2 * choices / m)
-    if constants == "paper":
-        confidence = 2 * math.sqrt(math.log(1 / delta) / m)
-    else:
-        confidence = math.sqrt(2 * math.log(2 / delta) / m)
+        complexity = lipschitz * (2 * both if paper else math.sqrt(2 * choices / m))
+    confidence = math.sqrt((4 * math.log(1 / delta) if paper else 2 * math.log(2 / delta)) / m)
     return Bound.of(bound, few=few, complexity=complexity, confidence=bound * confidence)
 
 
-def _complexity(m: float, d: float | None, rademacher: float | None, bound: float) -> float:
-    """2·ℜ of the losses."""
+def _complexity(
+    m: float, d: float | None, rademacher: float | None, bound: float, q: int = 1
+) -> float:
+    """2·ℜ of the losses of q models."""
     if rademacher is not None:
         return 2 * _known(rademacher)
-    return bound * math.sqrt(2 * _log_growth(m, _given(d)) / m)
+    return bound * math.sqrt(2 * q * _log_growth(m, _given(d)) / m)
 
 
 def _log_growth(m: float, d: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -82,11 +81,6 @@ def rademacher(
     if not np.isfinite(table).all():
         raise DataError("rademacher: there are values that are not finite; leave them out")
     m = table.shape[1]
-    best: Callable[[Floats], Floats]
-    if x is None:
-        best = lambda sums: sums.max(axis=0)  # noqa: E731
-    else:
-        best = lambda sums: (radius or 0.0) * np.linalg.norm(sums, axis=0)  # noqa: E731
     exact = m <= ALL_SIGNS
     generator, found = np.random.default_rng(seed), []
     total, at_once = 2**m if exact else draws, max(1, BLOCK // max(table.shape))
@@ -97,7 +91,9 @@ def rademacher(
             signs = 2.0 * bits - 1
         else:
             signs = generator.choice((-1.0, 1.0), (m, count))
-        found.append(best(table @ signs) / m)
+        sums = table @ signs
+        best = sums.max(axis=0) if x is None else (radius or 0.0) * np.linalg.norm(sums, axis=0)
+        found.append(best / m)
     return Rademacher.of(np.concatenate(found), exact)
 
 

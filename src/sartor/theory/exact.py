@@ -7,6 +7,7 @@ them. Everything is in float64 on the host, and takes leading axes for many pair
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,12 +153,8 @@ def maximum_in_ball(matrix: Floats, vector: Floats, radius: float) -> Floats:
             return np.where(beta2 > 0, beta2 / gap**2, 0.0).sum(axis=-1)
 
     # ν is least + t, so that a small t is not lost beside a large eigenvalue.
-    low, high = np.zeros_like(least), np.sqrt(beta2.sum(axis=-1)) / radius
-    for _ in range(ITERATIONS):
-        middle = (low + high) / 2
-        long = norm2(middle) > radius**2
-        low, high = np.where(long, middle, low), np.where(long, high, middle)
-    gap = high[..., None] + below
+    far = np.sqrt(beta2.sum(axis=-1)) / radius
+    gap = _bisect(lambda t: norm2(t) > radius**2, far)[..., None] + below
     safe = np.where(gap > 0, gap, 1.0)
     part = np.where(gap > 0, beta2 / safe**2, 0.0)  # of |w|², in each direction
     inside = np.minimum(part.sum(axis=-1), radius**2)
@@ -199,16 +196,24 @@ def _most(weights: Floats, bound: float) -> Floats:
     positive = np.maximum(weights, 0.0)
     # h_y = max(floor, c_y/ν), where ν is such that they add up to 1.
     rest = max(1 - symbols * floor, 0.0)
-    low = np.zeros(weights.shape[:-1])
-    high = positive.max(axis=-1) / floor if rest == 0 else positive.sum(axis=-1) / rest
-    for _ in range(ITERATIONS):
-        nu = (low + high) / 2
-        share = positive / np.where(nu > 0, nu, 1.0)[..., None]
-        much = np.maximum(share, floor).sum(axis=-1) > 1
-        low, high = np.where(much, nu, low), np.where(much, high, nu)
-    share = positive / np.where(high > 0, high, 1.0)[..., None]
+    most = positive.max(axis=-1) / floor if rest == 0 else positive.sum(axis=-1) / rest
+
+    def shares(nu: Floats) -> Floats:
+        return positive / np.where(nu > 0, nu, 1.0)[..., None]
+
+    share = shares(_bisect(lambda nu: np.maximum(shares(nu), floor).sum(axis=-1) > 1, most))
     log_h = np.maximum(np.log(np.where(share > 0, share, 1.0)), -bound)
     return np.asarray((weights * np.where(share > 0, log_h, -bound)).sum(axis=-1))
+
+
+def _bisect(too_small: Callable[[Floats], npt.NDArray[np.bool_]], high: Floats) -> Floats:
+    """The least number from 0 to ``high`` that is not too small, for every entry."""
+    low = np.zeros_like(high)
+    for _ in range(ITERATIONS):
+        middle = (low + high) / 2
+        small = too_small(middle)
+        low, high = np.where(small, middle, low), np.where(small, high, middle)
+    return high
 
 
 def _shares(frequencies: npt.ArrayLike) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -79,12 +79,12 @@ def discrepancy(
 ) -> Discrepancy:
     """disc_H(D1, D2) = max_h |L_D1(h) − L_D2(h)| of two samples, with the model's plain loss.
 
-    It is exact for ``linear`` models within a radius (whose squared error is not cut off then), and
-    for ``categorical`` ones with a bound; for others it is found by gradient ascent in single
-    precision, and is a lower bound.
+    The result is exact for ``linear`` models with a radius (their squared error is not cut off
+    then), and for ``categorical`` models with a bound. For others, gradient ascent in single
+    precision finds a lower bound.
 
-    Finite samples differ by chance, and a discrepancy is never below 0: ``permutations`` says what
-    two samples of the same distribution would show.
+    Finite samples differ by chance, and a discrepancy is never below 0. ``permutations`` estimates
+    what two samples of the same distribution would show.
 
     Args:
         model: the hypothesis class H.
@@ -96,7 +96,7 @@ def discrepancy(
         radius: of the ball of parameters that H is made of, intercepts included.
         centre: of that ball; all parameters 0 if not given.
         method: ``"exact"`` or ``"ascent"``; the exact one if not given, where there is one.
-        permutations: how often the examples are shared out anew.
+        permutations: how often the examples are divided at random.
         seed: of permutations and starts.
         starts: of the ascent, for each sign.
         steps: of the ascent, from each start.
@@ -107,32 +107,23 @@ def discrepancy(
     Discrepancy(1.9301, exact)
     """
     check_counts(least=0, permutations=permutations)
-    check_counts(starts=starts, steps=steps)
+    hypotheses = _Hypotheses(model, bound, radius, centre, method, seed, starts, steps)
     if isinstance(a, ClientData) and isinstance(b, ClientData):
         check_names(a.label_names, a.feature_names, b, "the other side has")
     first, second = _examples(model, a), _examples(model, b)
-    both = _joined(first, second)
-    kind = _how(model, method, bound, radius, centre)
-    sizes = len(first.y), len(second.y)
+    examples = _joined(first, second)
+    size, total = len(first.y), len(examples.y)
     order = np.random.default_rng(seed)
-    rows = [np.arange(sum(sizes))] + [order.permutation(sum(sizes)) for _ in range(permutations)]
-    member = np.stack([row < sizes[0] for row in rows])  # [1 + permutations, examples]
-    if kind == "exact":
-        one = _weighted(model, both, member / sizes[0])
-        other = _weighted(model, both, ~member / sizes[1])
-        found = _between(model, one, other, bound, radius)
+    shared_out = [np.arange(total), *(order.permutation(total) for _ in range(permutations))]
+    rows = np.argsort(np.stack(shared_out) >= size, axis=1, kind="stable")
+    one, other = list(rows[:, :size]), list(rows[:, size:])  # D1 and D2, for each permutation
+    if hypotheses.exact:
+        moments = (hypotheses.moments(examples, several) for several in (one, other))
+        found = hypotheses.between(*moments)
     else:
-        where = np.argsort(~member, axis=1, kind="stable").astype(np.int32)
-        pairs = Pairs(
-            where[:, : sizes[0]],
-            np.full((len(rows), sizes[0]), 1 / sizes[0], np.float32),
-            where[:, sizes[0] :],
-            np.full((len(rows), sizes[1]), 1 / sizes[1], np.float32),
-            np.arange(len(rows), dtype=np.uint32),
-        )
-        how = _ascent(radius, starts, steps)
-        found = _search(model, both, pairs, bound, centre, how, seed)
-    return Discrepancy.of(float(found[0]), kind == "exact", found[1:])
+        words = np.arange(len(rows), dtype=np.uint32)
+        found = hypotheses.search(examples, Pairs(*_padded(one), *_padded(other), words))
+    return Discrepancy.of(float(found[0]), hypotheses.exact, found[1:])
 
 
 def discrepancies(
@@ -169,32 +160,27 @@ def discrepancies(
         starts: of the ascent, for each sign.
         steps: of the ascent, from each start.
     """
-    check_counts(sample=sample, starts=starts, steps=steps, draw=1 if draw is None else draw)
-    kind = _how(model, method, bound, radius, centre)
+    check_counts(sample=sample)
+    hypotheses = _Hypotheses(model, bound, radius, centre, method, seed, starts, steps, draw)
     which = _clusters(data, clusters)
     columns, rows = _columns(model, data)
     sizes = np.where(data.seen, data.sizes("train"), 0)
     for f in np.unique(which):
         if not sizes[which == f].sum():
             raise DataError(f"cluster {f} has no seen clients, and so no mixture to compare with")
-    if kind == "exact":
-        moments = _client_moments(model, columns, rows)
+    if hypotheses.exact:
+        moments = hypotheses.moments(columns, rows)
         mixture = {f: _mix(moments, np.where(which == f, sizes, 0)) for f in np.unique(which)}
-        return _between(model, moments, _stacked([mixture[f] for f in which]), bound, radius)
-    keys = [
-        mix(seed, "discrepancy", h, np.arange(len(r)))
-        for h, r in zip(data.hashes, rows, strict=True)
-    ]
-    first = _padded([_some(r, sample, k) for r, k in zip(rows, keys, strict=True)])
+        return hypotheses.between(moments, _stacked([mixture[f] for f in which]))
+    keys = _keys(data, rows, seed)
     mixtures = {}
     for f in np.unique(which):
         members = np.flatnonzero((which == f) & data.seen)
         everybody = [np.concatenate([of[k] for k in members]) for of in (rows, keys)]
         mixtures[f] = _some(everybody[0], sample, everybody[1])
+    first = _padded([_some(r, sample, k) for r, k in zip(rows, keys, strict=True)])
     second = _padded([mixtures[f] for f in which])
-    pairs = Pairs(*first, *second, data.hashes.astype(np.uint32))
-    how = _ascent(radius, starts, steps, draw)
-    return _search(model, columns, pairs, bound, centre, how, seed)
+    return hypotheses.search(columns, Pairs(*first, *second, data.hashes.astype(np.uint32)))
 
 
 def discrepancy_matrix(
@@ -214,35 +200,98 @@ def discrepancy_matrix(
 
     The arguments are those of :func:`discrepancies`.
     """
-    check_counts(sample=sample, starts=starts, steps=steps)
-    kind = _how(model, method, bound, radius, centre)
+    check_counts(sample=sample)
+    hypotheses = _Hypotheses(model, bound, radius, centre, method, seed, starts, steps)
     columns, rows = _columns(model, data)
     found = np.zeros((len(data), len(data)))
-    if kind == "exact":
-        moments = _client_moments(model, columns, rows)
+    if hypotheses.exact:
+        moments = hypotheses.moments(columns, rows)
         for n in range(len(data)):  # a row at a time: all differences at once need much memory
             mine = jax.tree.map(lambda m, n=n: m[n : n + 1], moments)
-            found[n] = _between(model, mine, moments, bound, radius)
+            found[n] = hypotheses.between(mine, moments)
         return found
-    drawn, weights = _padded([
-        _some(r, sample, mix(seed, "discrepancy", h, np.arange(len(r))))
-        for h, r in zip(data.hashes, rows, strict=True)
-    ])  # fmt: skip
+    keys = _keys(data, rows, seed)
+    drawn, weights = _padded([_some(r, sample, k) for r, k in zip(rows, keys, strict=True)])
     j, k = np.triu_indices(len(data), 1)
     if len(j):
-        number = np.arange(len(j), dtype=np.uint32)
-        pairs = Pairs(drawn[j], weights[j], drawn[k], weights[k], number)
-        how = _ascent(radius, starts, steps)
-        found[j, k] = _search(model, columns, pairs, bound, centre, how, seed)
+        words = np.arange(len(j), dtype=np.uint32)
+        pairs = Pairs(drawn[j], weights[j], drawn[k], weights[k], words)
+        found[j, k] = hypotheses.search(columns, pairs)
     return found + found.T
 
 
-@dataclasses.dataclass(frozen=True)
-class _Examples:
+class _Examples(NamedTuple):
     """Columns of examples; x is None for densities."""
 
     x: Any
     y: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class _Hypotheses:
+    """A class of hypotheses, and how its discrepancies are found."""
+
+    model: Model
+    bound: float | None
+    radius: float | None
+    centre: Params | None
+    method: str | None
+    seed: int
+    starts: int
+    steps: int
+    draw: int | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(
+            starts=self.starts, steps=self.steps, draw=1 if self.draw is None else self.draw
+        )
+        if self.method not in (None, "exact", "ascent"):
+            raise ConfigError(f"method={self.method!r}: choose 'exact' or 'ascent'")
+        limits = {"bound": self.bound, "radius": self.radius}
+        check_positive(**{key: value for key, value in limits.items() if value is not None})
+        if self.exact:
+            return
+        if self.method == "exact":
+            forms = " and ".join(f"{name} models with {key}= alone" for name, key in EXACT.items())
+            raise ConfigError(f"method='exact': there is a closed form for {forms}; use 'ascent'")
+        if self.bound is None:
+            raise ConfigError(
+                "bound: this loss has no largest value, and neither has a discrepancy then; give "
+                "bound=B (for a log-loss, probabilities are kept at e^−B or more, say B = 10)"
+            )
+        if self.radius is None:
+            raise ConfigError("radius: give the radius of the ball of parameters to search")
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is a closed form: for some models, with their own limit alone."""
+        limits = {"bound": self.bound, "radius": self.radius, "centre": self.centre}
+        given = [key for key, value in limits.items() if value is not None]
+        name = (self.model.spec or {}).get("name", "")
+        return self.method != "ascent" and given == [EXACT.get(name)]
+
+    def moments(self, examples: _Examples, rows: list[npt.NDArray[Any]]) -> Any:
+        """Moments or frequencies of several samples, given by their rows: [samples, ...]."""
+        x, y = examples
+        if self.model.kind == "density":
+            return np.stack([exact.label_frequencies(y[r], self.model.classes or 1) for r in rows])
+        several = [exact.Moments.of(_inputs(x[r]), y[r], intercept=True) for r in rows]
+        return _stacked(several)
+
+    def between(self, first: Any, second: Any) -> Floats:
+        """The discrepancies of distributions with these moments or frequencies, exactly."""
+        if self.model.kind == "density":
+            return exact.categorical(first, second, self.bound or 0.0)
+        return exact.linear(first, second, self.radius or 0.0)
+
+    def search(self, examples: _Examples, pairs: Pairs) -> Floats:
+        """The discrepancies of pairs of samples, from below."""
+        centre = self.centre
+        if centre is None:
+            centre = jax.tree.map(jnp.zeros_like, self.model.init(jax.random.key(0)))
+        how = Ascent(self.radius or 0.0, self.starts, self.steps, draw=self.draw)
+        key = jax.random.key(self.seed)
+        return ascend(self.model, self.bound or 0.0, centre, *examples, pairs, how, key)
 
 
 def _examples(model: Model, given: Examples) -> _Examples:
@@ -304,12 +353,6 @@ def _columns(model: Model, data: ClientData) -> tuple[_Examples, list[npt.NDArra
     if model.kind == "regression":
         refuse_words(data)
     rows = [data.part(k, "train") for k in range(len(data))]
-    empty = [data.ids[k] for k, r in enumerate(rows) if not len(r)]
-    if empty:
-        more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
-        raise DataError(
-            f"client {empty[0]!r}{more} has no training examples; leave it out by data.select"
-        )
     return _checked(model, data.columns.get("x"), data.columns["y"]), rows
 
 
@@ -318,56 +361,6 @@ def _joined(a: _Examples, b: _Examples) -> _Examples:
         raise DataError(f"y: targets of shape {a.y.shape[1:]} here and {b.y.shape[1:]} there")
     x = None if a.x is None else np.concatenate([np.asarray(a.x), np.asarray(b.x)])
     return _Examples(x, np.concatenate([a.y, b.y]))
-
-
-def _how(
-    model: Model, method: str | None, bound: float | None, radius: float | None, centre: Any
-) -> str:
-    """Whether it is exact or an ascent; what is missing for it is named."""
-    name = (model.spec or {}).get("name")
-    if method not in (None, "exact", "ascent"):
-        raise ConfigError(f"method={method!r}: choose 'exact' or 'ascent'")
-    for key, value in {"bound": bound, "radius": radius}.items():
-        if value is not None:
-            check_positive(**{key: value})
-    given = {"bound": bound, "radius": radius, "centre": centre}
-    said = [key for key, value in given.items() if value is not None]
-    fits = name in EXACT and said == [EXACT[name]]
-    if method == "exact" and not fits:
-        forms = " and ".join(f"{model} models with {key}= alone" for model, key in EXACT.items())
-        raise ConfigError(f"method='exact': there is a closed form for {forms}; use 'ascent'")
-    if method != "ascent" and fits:
-        return "exact"
-    if bound is None:
-        raise ConfigError(
-            "bound: this loss has no largest value, and neither has a discrepancy then; give "
-            "bound=B (for a log-loss, probabilities are kept at e^−B or more, say B = 10)"
-        )
-    if radius is None:
-        raise ConfigError("radius: give the radius of the ball of parameters to search")
-    return "ascent"
-
-
-def _weighted(model: Model, both: _Examples, weights: Floats) -> Any:
-    """Moments or frequencies of weighted examples: [pairs, ...]."""
-    if model.kind == "density":
-        return weights @ np.eye(model.classes or 1)[both.y]
-    n = len(both.y)
-    x = np.concatenate([_inputs(both.x), np.ones((n, 1))], axis=1)
-    y = np.asarray(both.y, np.float64).reshape(n, -1)
-    return exact.Moments(
-        np.stack([(x * w[:, None]).T @ x for w in weights]),
-        np.stack([(x * w[:, None]).T @ y for w in weights]),
-        weights @ (y**2).sum(axis=1),
-    )
-
-
-def _client_moments(model: Model, columns: _Examples, rows: list[npt.NDArray[Any]]) -> Any:
-    """Moments or frequencies of every client: [clients, ...]."""
-    y = columns.y
-    if model.kind == "density":
-        return np.stack([exact.label_frequencies(y[r], model.classes or 1) for r in rows])
-    return _stacked([exact.Moments.of(_inputs(columns.x[r]), y[r], intercept=True) for r in rows])
 
 
 def _inputs(x: Any) -> Floats:
@@ -384,32 +377,6 @@ def _mix(moments: Any, sizes: npt.NDArray[Any]) -> Any:
     return jax.tree.map(lambda m: np.tensordot(sizes / sizes.sum(), m, 1), moments)
 
 
-def _between(
-    model: Model, first: Any, second: Any, bound: float | None, radius: float | None
-) -> Floats:
-    if model.kind == "density":
-        assert bound is not None
-        return exact.categorical(first, second, bound)
-    assert radius is not None
-    return exact.linear(first, second, radius)
-
-
-def _ascent(radius: float | None, starts: int, steps: int, draw: int | None = None) -> Ascent:
-    assert radius is not None
-    return Ascent(radius, starts, steps, draw=draw)
-
-
-def _search(
-    model: Model, examples: _Examples, pairs: Pairs, bound: float | None, centre: Params | None,
-    how: Ascent, seed: int,
-) -> Floats:  # fmt: skip
-    assert bound is not None
-    if centre is None:
-        centre = jax.tree.map(jnp.zeros_like, model.init(jax.random.key(0)))
-    x = None if model.kind == "density" else examples.x
-    return ascend(model, bound, centre, x, examples.y, pairs, how, jax.random.key(seed))
-
-
 def _clusters(data: ClientData, clusters: npt.ArrayLike | None) -> npt.NDArray[Any]:
     if clusters is None:
         return np.zeros(len(data), np.int64)
@@ -417,6 +384,14 @@ def _clusters(data: ClientData, clusters: npt.ArrayLike | None) -> npt.NDArray[A
     if which.shape != (len(data),):
         raise ConfigError(f"clusters: one for each of {len(data)} clients, got {which.shape}")
     return which
+
+
+def _keys(data: ClientData, rows: list[npt.NDArray[Any]], seed: int) -> list[npt.NDArray[Any]]:
+    """A random key for every row of every client, by which rows are sampled."""
+    return [
+        mix(seed, "discrepancy", h, np.arange(len(r)))
+        for h, r in zip(data.hashes, rows, strict=True)
+    ]
 
 
 def _some(rows: npt.NDArray[Any], most: int, keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
