@@ -58,9 +58,11 @@ def real_emnist() -> Path:
 
 COMPILING = {
     "test_adapters", "test_advise", "test_advised", "test_agnostic", "test_apfl", "test_clusters",
-    "test_combinations", "test_cost", "test_dapper", "test_discrepancy", "test_emnist_run",
-    "test_fedavg", "test_fedper", "test_mapper", "test_models", "test_on_demand",
-    "test_one_client", "test_personal", "test_readme", "test_scaffold", "test_vectorize",
+    "test_combinations", "test_cost", "test_dapper", "test_dapper_draws", "test_discrepancy",
+    "test_emnist_run", "test_examples", "test_fedavg", "test_fedper", "test_hypcluster",
+    "test_hypcluster_limits", "test_mapper", "test_models", "test_on_demand", "test_one_client",
+    "test_personal", "test_readme", "test_regret", "test_scaffold", "test_synthetic",
+    "test_vectorize",
 }  # fmt: skip
 """Modules of many small programs, which take longer to compile well than to run."""
 
