@@ -29,9 +29,11 @@ hypothesis.settings.load_profile("sartor")
 
 
 SLOW = (
-    "test_synthetic", "test_regret", "test_emnist_run", "test_dapper", "test_mapper",
-    "test_fedavg", "test_devices", "test_personal", "test_hypcluster", "test_readme",
-    "test_advise", "test_resume", "test_discrepancy", "test_vectorize", "test_models",
+    "test_mapper", "test_mapper_rounds", "test_hypcluster", "test_hypcluster_limits",
+    "test_synthetic", "test_combinations", "test_on_demand", "test_regret", "test_emnist_run",
+    "test_dapper", "test_dapper_draws", "test_fedavg", "test_devices", "test_one_client",
+    "test_examples", "test_personal", "test_readme", "test_advise", "test_resume",
+    "test_discrepancy", "test_vectorize", "test_models",
 )  # fmt: skip
 """Modules that take long. Workers take whole modules, and should not end with one of these."""
 
@@ -58,9 +60,11 @@ def real_emnist() -> Path:
 
 COMPILING = {
     "test_adapters", "test_advise", "test_advised", "test_agnostic", "test_apfl", "test_clusters",
-    "test_combinations", "test_cost", "test_dapper", "test_discrepancy", "test_emnist_run",
-    "test_fedavg", "test_fedper", "test_mapper", "test_models", "test_on_demand",
-    "test_one_client", "test_personal", "test_readme", "test_scaffold", "test_vectorize",
+    "test_combinations", "test_cost", "test_dapper", "test_dapper_draws", "test_discrepancy",
+    "test_emnist_run", "test_examples", "test_fedavg", "test_fedper", "test_hypcluster",
+    "test_mapper", "test_mapper_rounds", "test_models", "test_on_demand", "test_one_client",
+    "test_personal", "test_readme", "test_regret", "test_scaffold", "test_synthetic",
+    "test_vectorize",
 }  # fmt: skip
 """Modules of many small programs, which take longer to compile well than to run."""
 

@@ -23,7 +23,8 @@ def data() -> sartor.ClientData:
     rng = np.random.default_rng(0)
     clients = {}
     for k in range(6):
-        x = rng.normal(size=(int(rng.integers(9, 30)), 3)).astype(np.float32)
+        # Two sizes: a client that is alone is a program for each.
+        x = rng.normal(size=((11, 29)[k % 2], 3)).astype(np.float32)
         clients[f"c{k}"] = {"x": x, "y": (x @ rng.normal(size=(3, 2))).argmax(axis=1)}
     domain = {client: "ab"[k % 2] for k, client in enumerate(clients)}
     return sartor.data.from_dict(clients, {"domain": domain}).split(

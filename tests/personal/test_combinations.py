@@ -86,14 +86,7 @@ def test_trains_saves_loads_and_predicts(row, name, tmp_path):
     )
 
 
-@settings(max_examples=4)
-@given(
-    sizes=st.lists(st.integers(1, 500), min_size=3, max_size=7),
-    central=st.sampled_from(["FedAvg", "Agnostic", "HypCluster"]),
-    personal=st.sampled_from(["Finetune", "Dapper", "Mapper"]),
-)
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_uneven_clients_of_any_size(sizes, central, personal):
+def check_uneven(sizes, central, personal):
     data = clients(sizes, seed=len(sizes))
     models = PERSONAL[personal].fit(CENTRAL[central].fit(MODEL, data, seed=0), data, seed=0)
     assert len(models) == len(sizes)
@@ -101,6 +94,28 @@ def test_uneven_clients_of_any_size(sizes, central, personal):
         p = models.predict_proba(client, data.columns["x"][:4])
         assert np.isfinite(p).all()
         np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("central", "personal"),
+    [("FedAvg", "Finetune"), ("Agnostic", "Dapper"), ("HypCluster", "Mapper")],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_clients_with_one_example_and_with_hundreds(central, personal):
+    check_uneven((1, 500, 2, 37, 1), central, personal)
+
+
+@pytest.mark.soak
+@settings(max_examples=20)
+@given(
+    sizes=st.lists(st.integers(1, 500), min_size=3, max_size=7),
+    central=st.sampled_from(["FedAvg", "Agnostic", "HypCluster"]),
+    personal=st.sampled_from(["Finetune", "Dapper", "Mapper"]),
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_uneven_clients_of_any_size(sizes, central, personal):
+    """Every example is several programs to compile."""
+    check_uneven(sizes, central, personal)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

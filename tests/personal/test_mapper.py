@@ -1,4 +1,4 @@
-"""Mapper against its limits, against finite differences, and on the paper's own example."""
+"""Mapper against its limits, against finite differences, and with guards and other classes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
+from mapper_cases import MODEL, clients
 
 import sartor
 from sartor.engine import Batch, Job
 from sartor.errors import ConfigError
 from sartor.personal.mapper import Mapper
 from sartor.personal.mixture import Mixture, interpolate
-from sartor.randomness import mix
 from sartor.trees import flatten
-
-MODEL = sartor.models.mlp(4, (6,), classes=3)
-
-
-def clients(sizes=(23, 6, 60, 8, 40, 17), seed=0):
-    draw = np.random.default_rng(seed)
-    client = np.repeat([f"c{k}" for k in range(len(sizes))], sizes)
-    x = draw.standard_normal((len(client), 4)).astype(np.float32)
-    y = draw.integers(0, 3, len(client))
-    return sartor.data.from_arrays(x, y, client)
 
 
 @pytest.fixture(scope="module")
@@ -89,33 +79,6 @@ def test_lambda_zero_is_the_central_model_and_one_is_the_local(data, central):
             np.testing.assert_allclose(mixed.sum(axis=1), 1, atol=1e-5)
 
 
-def test_a_joint_round_with_lambda_one_leaves_the_central_model(data, central):
-    personal = Mapper(cover=(1.0,), rounds=4, cohort=3).fit(central, data, seed=0)
-    jax.tree.map(np.testing.assert_array_equal, personal.central.hypotheses, central.hypotheses)
-    moved = Mapper(cover=(0.5,), rounds=4, cohort=3).fit(central, data, seed=0)
-    assert any(
-        np.any(a != b)
-        for a, b in zip(
-            jax.tree.leaves(moved.central.hypotheses),
-            jax.tree.leaves(central.hypotheses),
-            strict=True,
-        )
-    )
-    jax.tree.map(np.testing.assert_array_equal, moved.baseline.hypotheses, central.hypotheses)
-
-
-def test_a_joint_round_with_lambda_zero_is_a_round_of_fedavg(data):
-    common = {"rounds": 5, "cohort": 3}
-    fedavg = sartor.FedAvg(learning_rate=0.05, server_momentum=0.0, **common)
-    fedavg = fedavg.fit(MODEL, data, seed=4)
-    algorithm = Mapper(cover=(0.0,), central_learning_rate=0.05, **common)
-    joint = algorithm.fit(MODEL, data, seed=4).central
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
-        joint.hypotheses, fedavg.hypotheses,
-    )  # fmt: skip
-
-
 def test_one_gradient_step_is_the_gradient_of_the_mixture(data, central):
     """One client, one round: h_c − η·∇ of the mixture's loss, as in the pseudo-code."""
     one = data.select(["c2"])
@@ -172,53 +135,6 @@ def test_evaluation_scores_the_mixture(data, central):
     np.testing.assert_allclose(scores.baseline.loss, baseline.loss, rtol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:HypCluster")
-def test_clusters_and_domains_go_on_by_their_own_rule(data):
-    domain = np.array(["a", "b"] * 3)
-    with_domains = sartor.ClientData(
-        data.columns, data.rows, data.bounds, data.ids, data.seen, {"domain": domain}
-    )
-    common = {"rounds": 3, "cohort": 6, "learning_rate": 0.2}
-    for algorithm in (
-        sartor.KMeansClusters(q=2, features=("domain",), **common),
-        sartor.Agnostic(domain_step=0.5, **common),
-    ):
-        central = algorithm.fit(MODEL, with_domains, seed=0)
-        mapper = Mapper(rounds=3, cohort=6, cover=(0.0,), central_learning_rate=0.2)
-        personal = mapper.fit(central, with_domains, seed=5)
-        assert personal.central.q == central.q
-        assert personal.cluster == dict(
-            zip(data.ids, central.assign(with_domains).tolist(), strict=True)
-        )
-        # With λ = 0 they are rounds of the algorithm itself; of Agnostic nearly so, as clients tell
-        # the loss along their training and not the one before it.
-        seed = int(mix(5, "joint"))
-        alone = algorithm.fit(MODEL, with_domains, seed=seed, start=central)
-        tolerance = 1e-5 if algorithm.__class__ is sartor.KMeansClusters else 5e-3
-        jax.tree.map(
-            lambda a, b, t=tolerance: np.testing.assert_allclose(a, b, atol=t),
-            personal.central.hypotheses, alone.hypotheses,
-        )  # fmt: skip
-    assert personal.central.history["domain_weights"].shape == (4, 2)
-    first, last = personal.central.history["domain_weights"][[0, -1]]
-    np.testing.assert_allclose(first, central.history["domain_weights"][-1], atol=1e-6)
-    assert np.abs(last - first).max() > 1e-3
-
-
-def test_from_nothing_it_is_the_pseudo_code(data):
-    """One client a round, one step along the gradient of its mixture: no momentum anywhere."""
-    one = data.select(["c2"])
-    common = {"cover": (0.0,), "cohort": 1, "central_epochs": 0, "central_learning_rate": 0.3}
-    three = Mapper(rounds=3, **common).fit(MODEL, one, seed=0).central.params
-    params = sartor.FedAvg(rounds=1, learning_rate=1e-30).fit(MODEL, one, seed=0).params
-    own = one.client("c2")
-    x, y = own["x"], jnp.asarray(own["y"])
-    for _ in range(3):
-        gradient = jax.grad(lambda p: MODEL.loss(p, x, y).mean())(params)
-        params = jax.tree.map(lambda p, g: p - 0.3 * g, params, gradient)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), three, params)
-
-
 def test_who_cannot_be_tried_takes_what_is_best_on_average(central):
     lone = clients(sizes=(60, 60, 60, 1, 1))
     y = (lone.columns["x"][:, 0] > 0).astype(int)  # learnt in no time, but not by the central model
@@ -268,22 +184,6 @@ def test_work_of_another_local_model_or_in_finished_models_is_not_taken_for_ours
     assert sorted(p.name for p in (tmp_path / "m").iterdir()) == before
 
 
-def test_joint_rounds_and_trials_are_not_done_again(data, central, tmp_path, monkeypatch):
-    from sartor.personal import choosing
-    from sartor.personal.mapper import Joint
-
-    algorithm = Mapper(rounds=2, cohort=3, cover=(0.0, 0.5))
-    algorithm.fit(central, data, directory=tmp_path / "m")
-    noted = []
-    monkeypatch.setattr(choosing.TrialLosses, "note", lambda self, block: noted.append(block))
-    monkeypatch.setattr(Joint, "clients", None)
-    algorithm.fit(central, data, directory=tmp_path / "m")
-    assert not noted
-    # Trials of other work are not these.
-    losses = choosing.TrialLosses(tmp_path / "m" / choosing.TRIALS, "another", 3)
-    assert not losses.done.any()
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -299,64 +199,6 @@ def test_bad_settings(settings, message):
         Mapper(**settings)
     with pytest.raises(ConfigError, match="starts from a central model"):
         Mapper(rounds=0).fit(MODEL, clients())
-
-
-def test_kept_local_models_go_on_where_they_were(data, central):
-    """λ = 1 alone: h_c stays, and every visit is one more stretch of training for the client."""
-    common = {"cover": (1.0,), "cohort": 10, "epochs": 1, "batch": 1000, "learning_rate": 0.1}
-    kept = Mapper(rounds=3, keep_local=True, select="train", **common).fit(central, data, seed=0)
-    anew = Mapper(rounds=3, select="train", **common).fit(central, data, seed=0)
-    alone = {
-        epochs: sartor.Finetune(epochs=epochs, batch=1000, learning_rate=0.1).fit(central, data)
-        for epochs in (1, 4)
-    }
-    x = data.columns["x"][:10]
-    for k, client in enumerate(data.ids):
-        visits = 3 if data.seen[k] else 0  # and the final rerun
-        for personal, epochs in ((kept, visits + 1), (anew, 1)):
-            np.testing.assert_allclose(
-                personal.predict_proba(client, x),
-                alone[epochs].predict_proba(client, x),
-                atol=1e-5,
-            )
-    little = sartor.Engine(memory=4000, lanes=1)  # room for the states of one round
-    again = Mapper(rounds=3, keep_local=True, select="train", **common)
-    again = again.fit(central, data, seed=0, engine=little)
-    for client in data.ids:
-        found, wanted = (m.predict_proba(client, x) for m in (again, kept))
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
-
-
-def test_joint_rounds_choose_lambda_zero_where_it_is_best():
-    """Labels are noise, so that a local model can only be worse than the central one."""
-    draw = np.random.default_rng(0)
-    rows = {
-        f"c{k}": {
-            "x": draw.standard_normal((30, 4)).astype(np.float32),
-            "y": draw.integers(0, 3, 30),
-        }
-        for k in range(6)
-    }
-    noise = sartor.data.from_dict(rows).split(validation=0.4, seed=0)
-    central = sartor.FedAvg(rounds=20, cohort=6, learning_rate=0.02).fit(MODEL, noise)
-    algorithm = Mapper(cover=(0.0, 1.0), rounds=3, cohort=6, epochs=30, learning_rate=0.3)
-    personal = algorithm.fit(central, noise)
-    assert set(personal.lambda_.values()) == {0.0}
-    np.testing.assert_array_equal(personal.central.history["lambda"], 0)
-
-
-def test_streamed_joint_rounds_with_folds():
-    data = clients(sizes=(10,) * 8)
-    central = sartor.FedAvg(rounds=2, cohort=2).fit(MODEL, data)
-    algorithm = Mapper(select="kfold", cover=(0.0, 0.5, 1.0), folds=2, rounds=2, cohort=2)
-    results = [
-        algorithm.fit(central, data, seed=1, engine=sartor.Engine(resident=resident, lanes=3))
-        for resident in (True, False)
-    ]
-    jax.tree.map(
-        lambda u, v: np.testing.assert_allclose(u, v, atol=1e-6),
-        *(personal.central.hypotheses for personal in results),
-    )
 
 
 @pytest.mark.parametrize("rounds", [0, 3])
@@ -381,12 +223,3 @@ def test_guard_keeps_the_model_that_was_given(data, central, tmp_path, rounds):
                 models.predict_proba(client, x), central.predict_proba(x), atol=1e-6
             )
             assert models.lambda_[client] == 0
-
-
-def test_kept_models_are_not_tried_on_what_they_have_seen(data, central):
-    unsplit = clients()
-    with pytest.raises(ConfigError, match="chosen by hold-out"):
-        Mapper(keep_local=True).fit(central, unsplit)
-    narrow = sartor.models.logistic(features=2, classes=3)
-    with pytest.raises(sartor.errors.DataError, match="takes"):
-        Mapper(local=narrow).fit(central, data)

@@ -18,7 +18,10 @@ from sartor.personal.mapper import CLUSTER, Joint
 from sartor.personal.mixture import Mixture
 from sartor.personal.task import Task
 
-MODEL = sartor.models.mlp(4, (6,), classes=3)
+MODEL = sartor.models.logistic(4, 3)
+ROOMY, NARROW = (sartor.Engine(lanes=1, memory=memory) for memory in (2**30, 2**12))
+"""One client at a time; with room for a step, but not for all candidates of a cohort, if narrow."""
+
 ALGORITHMS = {
     "Local": sartor.Local(epochs=2),
     "Finetune": sartor.Finetune(epochs=2, guard=True),
@@ -122,11 +125,11 @@ def joint_rounds(mapper, data, central, engine=None, seed=1):
 
 
 def test_joint_rounds_do_not_depend_on_lanes(data, central):
-    mapper = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=2, cohort=4)
+    mapper = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=3, cohort=4)
     joint, clustered, _ = joint_rounds(mapper, data, central)
     trained = [
-        joint.fit(MODEL, clustered, seed=1, start=central, engine=sartor.Engine(lanes=lanes))
-        for lanes in (1, 5)
+        joint.fit(MODEL, clustered, seed=1, start=central, engine=engine)
+        for engine in (ROOMY, sartor.Engine(lanes=5))
     ]
     for a, b in zip(*(jax.tree.leaves(m.hypotheses) for m in trained), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6)
@@ -136,8 +139,7 @@ def test_joint_rounds_do_not_depend_on_lanes(data, central):
 def test_what_trials_have_trained_is_as_good_as_training_it_again(select, data, central):
     mapper = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=3, cohort=4, select=select)
     jobs, counted, trained = [], [], []
-    for memory in (2**30, 2**14):
-        engine = sartor.Engine(lanes=2, memory=memory)
+    for engine in ROOMY, NARROW:
         joint, clustered, found = joint_rounds(mapper, data, central, engine)
         jobs.append([one.jobs for one in found.passes])
         counted.append([one.counted for one in found.passes])
@@ -162,12 +164,8 @@ def test_what_folds_have_trained_is_trained_again_on_everything(data, central):
 
 
 def test_little_memory_changes_how_but_not_what(data, central):
-    """Room for a step, but not for all candidates of a cohort."""
     mapper = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=3, cohort=4)
-    fits = [
-        mapper.fit(central, data, engine=sartor.Engine(lanes=2, memory=memory))
-        for memory in (2**30, 2**14)
-    ]
+    fits = [mapper.fit(central, data, engine=engine) for engine in (ROOMY, NARROW)]
     assert fits[0].lambda_ == fits[1].lambda_
     for a, b in zip(*(jax.tree.leaves(m.central.hypotheses) for m in fits), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6)
