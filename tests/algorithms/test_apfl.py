@@ -28,7 +28,7 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class APFL(sartor.Central):
+class APFL(sartor.Central, listed=False):  # other tests list all algorithms
     alpha: float = 0.25
     epochs: int = 1
     batch: int = 20

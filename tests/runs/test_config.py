@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import tomllib
 
@@ -273,3 +274,34 @@ def test_a_table_is_opened_split_and_modelled(tmp_path):
     data = made.open_data()
     assert data.sizes("test").tolist() == [3] * 6 and data.label_names == ("no", "yes")
     assert made.make_model(data) is sartor.models.logistic(2, 2)
+
+
+def test_an_algorithm_of_ones_own_is_known_by_its_name():
+    @dataclasses.dataclass(frozen=True)
+    class Patient(sartor.FedAvg):
+        patience: int = 3
+
+    try:
+        made = parse_config(
+            {
+                "data": {"generator": "synthetic"},
+                "model": {"name": "categorical"},
+                "central": {"name": "Patient", "patience": 5, "rounds": 7},
+            }
+        )
+        assert made.central == Patient(rounds=7, patience=5)
+        assert parse_config(tomllib.loads(to_toml(made.to_table()))).central == made.central
+    finally:
+        del sartor.Central.known["Patient"]  # other tests list all algorithms
+
+
+@pytest.mark.parametrize("start", ["warm", {"name": "Warm", "rounds": 4}])
+def test_starts_of_clusterings_are_words_or_tables(start):
+    central = {"name": "HypCluster", "start": start, "rounds": 50}
+    if start == "warm":
+        central["warm_rounds"] = 4
+    made = parse_config(
+        {"data": {"generator": "synthetic"}, "model": {"name": "categorical"}, "central": central}
+    )
+    assert made.central.start == sartor.central.Warm(4)
+    assert parse_config(tomllib.loads(to_toml(made.to_table()))).central == made.central

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import tempfile
@@ -144,8 +145,13 @@ def on_host(engine: Engine) -> bool:
 def _zeros(
     shape: tuple[int, ...], dtype: Any, folder: Path | None, number: int
 ) -> npt.NDArray[Any]:
-    if folder is None or 0 in shape:
+    if 0 in shape:
         return np.zeros(shape, dtype)
+    if folder is None:
+        pages = mmap.mmap(-1, int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):  # else a client would take the memory of thousands
+            pages.madvise(mmap.MADV_NOHUGEPAGE)
+        return np.frombuffer(pages, dtype).reshape(shape)
     try:
         return np.memmap(folder / f"leaf-{number}", dtype, "w+", shape=shape)
     except OSError as error:
