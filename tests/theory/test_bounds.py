@@ -269,7 +269,7 @@ def test_what_is_wrong_is_named(name, wrong, words):
 def test_more_that_is_wrong():
     told = {"m": 10, "d": 1, "delta": 0.1, "disc": 0.1, "epsilon": 0.0}
     for wrong, words in (
-        ({"skewness": 0.5, "cover": 2}, "skewness=0.5: it is at least 1"),
+        ({"skewness": 0.5, "cover": 2}, "skewness=0.5: it must be at least 1"),
         ({"skewness": 1, "cover": 2.5}, "cover=2.5: it must be a whole number"),
     ):
         with pytest.raises(ConfigError, match=words):
@@ -289,7 +289,7 @@ def test_more_that_is_wrong():
         bounds.epsilon(lambda_=None, m_k=1, m_C=1)
     with pytest.raises(ConfigError, match="epsilon=-1"):
         bounds.agnostic(**{**told, "epsilon": -1}, skewness=1, cover=1)
-    with pytest.raises(ConfigError, match="rademacher=-1: a complexity is at least 0"):
+    with pytest.raises(ConfigError, match="rademacher=-1: it must be at least 0"):
         bounds.local(m=10, rademacher=-1, delta=0.1)
     assert bounds.dapper_r(mu=1, G=1e-6, R=1) == 1
     with pytest.raises(

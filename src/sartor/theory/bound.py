@@ -1,4 +1,4 @@
-"""A bound: a number that says what it is made of, and whether it says anything."""
+"""A bound: a number with the terms that it is the sum of, and whether it promises anything."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Bound(float):
     """A number that a loss, or a difference of losses, does not exceed.
 
     Attributes:
-        terms: what it is the sum of.
-        vacuous: it promises nothing: it is no less than the largest loss, or there are fewer
-            samples than dimensions.
+        terms: the terms that it is the sum of.
+        vacuous: whether it promises nothing: it is no less than the largest loss, or there are
+            fewer samples than dimensions.
 
     >>> found = Bound.of(1.0, complexity=0.25, discrepancy=0.5)
     >>> found < 0.8, found.terms["discrepancy"], found.vacuous
@@ -31,7 +31,13 @@ class Bound(float):
 
     @classmethod
     def of(cls, largest: float, *, few: bool = False, **terms: float) -> Self:
-        """The sum of some terms, where no loss exceeds ``largest``."""
+        """The sum of some terms.
+
+        Args:
+            largest: the largest possible loss.
+            few: whether there are fewer samples than dimensions.
+            **terms: the terms.
+        """
         self = cls(math.fsum(terms.values()))
         self.terms, self._largest, self._few = terms, largest, few
         self.vacuous = few or float(self) >= largest
@@ -43,35 +49,35 @@ class Bound(float):
 
     def __repr__(self) -> str:
         parts = " + ".join(f"{name} {value:.4f}" for name, value in self.terms.items())
-        told = [f"{float(self):.4f}", *[parts] * bool(parts), *["vacuous"] * self.vacuous]
-        return f"Bound({', '.join(told)})"
-
-    __str__ = __repr__
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (type(self), self._largest, self._few, dict(self.terms))
-
-
-def _made(cls: type[Bound], largest: float, few: bool, terms: dict[str, float]) -> Bound:
-    return cls.of(largest, few=few, **terms)
+        words = [f"{float(self):.4f}", parts, "vacuous" if self.vacuous else ""]
+        return f"Bound({', '.join(filter(None, words))})"
 
 
 def check_number(**values: Any) -> None:
-    """Refuse what is not one number."""
+    """Refuse a value that is not one number."""
     for name, value in values.items():
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             raise ConfigError(f"{name}: one number is needed, got {type(value).__name__}")
 
 
+def check_range(least: float, most: float = math.inf, **values: Any) -> None:
+    """Refuse a value that is not one number in a range."""
+    check_number(**values)
+    for name, value in values.items():
+        if not least <= value <= most:
+            wanted = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+            raise ConfigError(f"{name}={value}: it must be {wanted}")
+
+
 def check_delta(delta: float) -> None:
-    """Refuse what is no probability of failing."""
+    """Refuse a δ that is not a probability of failing."""
     check_number(delta=delta)
     if not 0 < delta < 1:
         raise ConfigError(f"delta={delta}: it must be between 0 and 1, say 0.05")
 
 
 def check_positive(**values: Any) -> None:
-    """Refuse what is not a positive number."""
+    """Refuse a value that is not a positive number."""
     check_number(**values)
     for name, value in values.items():
         if not 0 < float(value) < math.inf:
@@ -80,7 +86,7 @@ def check_positive(**values: Any) -> None:
 
 
 def check_counts(least: int = 1, **values: Any) -> None:
-    """Refuse what does not count anything."""
+    """Refuse a value that is not a whole number, or too small."""
     for name, value in values.items():
         whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if not whole or value < least:
