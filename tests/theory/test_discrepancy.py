@@ -270,7 +270,7 @@ def test_one_compilation_for_all_clusters(clients):
     model, _, told, more = CASES["categorical"]
     data, how = clients["categorical"], {**told, **more, "method": "ascent", "steps": 7}
     discrepancies(model, data, clusters=[0, 0, 1, 1, 2], **how)
-    program = ascent._program(model, told["bound"], ascent.Ascent(more["radius"], 4, 7))
+    program = ascent.search_program(model, told["bound"], ascent.Ascent(more["radius"], 4, 7))
     assert program._cache_size() == 1
 
 

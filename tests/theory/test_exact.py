@@ -31,7 +31,6 @@ FORMS = {
     "finite": (lambda draw: draw.uniform(0, 1, 7), exact.finite),
     "constants": (lambda draw: shares(draw, 5), exact.constants),
     "linear": (moments, lambda a, b: exact.linear(a, b, 1.5)),
-    "unlabelled": (moments, lambda a, b: exact.linear_unlabelled(a, b, 1.5)),
     "categorical": (lambda draw: shares(draw, 6), lambda a, b: exact.categorical(a, b, 5.0)),
     "thresholds": (
         lambda draw: (draw.integers(0, 6, 9).astype(float), draw.integers(0, 2, 9)),
@@ -142,17 +141,6 @@ def test_linear_models_against_a_dense_search(seed):
     w *= 1.3 / np.maximum(np.linalg.norm(w, axis=1, keepdims=True), 1.3)
     gaps = [abs(((xa @ v - ya) ** 2).mean() - ((xb @ v - yb) ** 2).mean()) for v in w]
     assert max(gaps) <= exact.linear(a, b, 1.3) + 1e-9
-
-
-@given(seeds)
-def test_the_label_free_form_is_a_spectral_norm(seed):
-    draw = np.random.default_rng(seed)
-    a, b = moments(draw, features=3), moments(draw, features=3)
-    norm = np.linalg.norm(a.xx - b.xx, 2)
-    assert float(exact.linear_unlabelled(a, b, 0.7)) == pytest.approx(4 * 0.49 * norm, abs=1e-8)
-    # Two models u apart by twice the radius are one of twice the radius, with labels 0.
-    none = [moment._replace(xy=0 * moment.xy, yy=0 * moment.yy) for moment in (a, b)]
-    assert float(exact.linear(*none, 1.4)) == pytest.approx(4 * 0.49 * norm, abs=1e-8)
 
 
 def test_an_intercept_and_several_outputs():

@@ -1,4 +1,4 @@
-"""What the paper proves, as numbers: label discrepancy, complexity, bounds, and their uses."""
+"""The paper's theory as numbers: label discrepancy, complexity, bounds, and choices by bounds."""
 
 from sartor.theory import bounds
 from sartor.theory.bound import Bound

@@ -1,8 +1,8 @@
-"""Label discrepancy of any model, from below: gradient ascent on ±(L_D1 − L_D2) within a ball.
+"""A lower bound of the label discrepancy of any model, by gradient ascent within a ball.
 
-Every pair of distributions has a few starts for each sign, and the best hypothesis of all steps
-counts (the last one, where steps see only a few examples): what is found is reached by a
-hypothesis, and is a lower bound of the discrepancy.
+The ascent maximises ±(L_D1 − L_D2). Each pair of distributions has a few starts for each sign. The
+result is the best hypothesis of all steps, or the last one if each step sees only a few examples.
+Some hypothesis reaches what is found, so the discrepancy is at least that.
 """
 
 from __future__ import annotations
@@ -17,25 +17,23 @@ import numpy.typing as npt
 from jax.flatten_util import ravel_pytree
 
 from sartor.caching import made_once
-from sartor.errors import ConfigError, DataError
+from sartor.errors import ConfigError
 from sartor.models import Model, Params
-
-Loss = Callable[[Params, Any, jax.Array], jax.Array]
-"""``loss(params, x, y)``: of every example."""
 
 
 class Ascent(NamedTuple):
-    """How hypotheses are searched.
+    """How to search for hypotheses.
 
     Attributes:
-        radius: of the ball of parameters.
-        starts: for each sign: the ball's centre, and others at random.
-        steps: from each start; they are normalised, and shorten to a thousandth of the radius: from
-            a hundredth, since losses saturate far away, for other starts from more, up to a fifth.
-        lanes: searches that run side by side.
-        batch: examples whose losses are computed at once: what a search has in memory.
-        draw: take so many examples of each distribution for a step, drawn at random; all if not
-            given. What is found is always measured on all.
+        radius: radius of the ball of parameters.
+        starts: starts for each sign: the ball's centre, and random points.
+        steps: steps from each start. They are normalised. Their lengths fall to a thousandth of the
+            radius. The first start begins with a hundredth, since losses saturate far away, and the
+            others with more, up to a fifth.
+        lanes: searches that run at the same time.
+        batch: examples whose losses are computed at once. It limits the memory of a search.
+        draw: random examples of each distribution that a step sees (default: all). The result is
+            always measured on all examples.
     """
 
     radius: float
@@ -46,60 +44,46 @@ class Ascent(NamedTuple):
     draw: int | None = None
 
 
-class Pairs(NamedTuple):
-    """Pairs of distributions: weighted rows of the same columns.
+class Sample(NamedTuple):
+    """Distributions as weighted rows: [n], or [distributions, n] for several.
 
     Attributes:
-        first: rows of D1: [pairs, n].
-        first_weights: their weights, which add up to 1; 0 fills up.
-        second: rows of D2: [pairs, m].
-        second_weights: their weights.
-        word: of each pair's randomness: [pairs].
+        rows: row numbers of examples.
+        weights: their weights, which add up to 1; padding has weight 0.
     """
 
-    first: npt.NDArray[np.int32] | jax.Array
-    first_weights: npt.NDArray[np.float32] | jax.Array
-    second: npt.NDArray[np.int32] | jax.Array
-    second_weights: npt.NDArray[np.float32] | jax.Array
+    rows: npt.NDArray[np.int32] | jax.Array
+    weights: npt.NDArray[np.float32] | jax.Array
+
+
+class Pairs(NamedTuple):
+    """Pairs of distributions.
+
+    Attributes:
+        first: D1 of each pair.
+        second: D2 of each pair.
+        word: decides the randomness of each pair: [pairs].
+    """
+
+    first: Sample
+    second: Sample
     word: npt.NDArray[np.uint32] | jax.Array
 
 
-def ascend(
-    model: Model,
-    bound: float,
-    centre: Params,
-    x: Any,
-    y: Any,
-    pairs: Pairs,
-    how: Ascent,
-    key: jax.Array,
-) -> npt.NDArray[np.float64]:
-    """The largest |L_D1(h) − L_D2(h)| that was found, for every pair: [pairs].
+@made_once(maxsize=16)
+def search_program(model: Model, bound: float, how: Ascent) -> Any:
+    """The compiled search for all pairs at once.
 
     Args:
         model: the hypothesis class.
         bound: the largest loss; see :func:`bounded_loss`.
-        centre: of the ball of parameters.
-        x: inputs of all examples, or ``None``.
-        y: labels of all examples.
-        pairs: rows of them.
         how: the search.
-        key: of the random starts; the same for all pairs.
+
+    Returns:
+        ``run(centre, x, y, pairs, key)``, the largest |L_D1(h) − L_D2(h)| that was found for each
+        pair: [pairs]. ``centre`` is the centre of the ball, ``x`` (or ``None``) and ``y`` are all
+        examples, and ``key`` draws the random starts, which are the same for all pairs.
     """
-    counts = how.starts, how.steps, 1 if how.draw is None else how.draw
-    if not (how.radius > 0 and bound > 0) or min(counts) < 1:
-        raise ConfigError(f"bound, radius, starts and steps must be positive (got {bound}, {how})")
-    run = _program(model, bound, how)
-    inputs = None if x is None else jnp.asarray(x)
-    found = np.asarray(run(centre, inputs, jnp.asarray(y), pairs, key), np.float64)
-    if not np.isfinite(found).all():
-        raise DataError("losses are not finite; scale the inputs, or give a smaller radius")
-    return found
-
-
-@made_once(maxsize=16)
-def _program(model: Model, bound: float, how: Ascent) -> Any:
-    """One compiled search for all pairs of a shape."""
     loss = bounded_loss(model, bound)
     first = np.geomspace(0.01, 0.2, how.starts) if how.starts > 1 else [0.01]
     lengths = how.radius * jnp.stack([jnp.geomspace(a, 0.001, how.steps) for a in first])
@@ -107,23 +91,20 @@ def _program(model: Model, bound: float, how: Ascent) -> Any:
     def run(centre: Params, x: Any, y: jax.Array, pairs: Pairs, key: jax.Array) -> jax.Array:
         middle, unravel = ravel_pytree(centre)
 
-        @jax.checkpoint  # a batch's activations are made again for its gradient
+        @jax.checkpoint  # a batch's activations are computed again for its gradient
         def of_batch(params: jax.Array, rows: jax.Array, weights: jax.Array) -> jax.Array:
             inputs = None if x is None else x[rows]
             return jnp.vdot(weights, loss(unravel(params), inputs, y[rows]))
 
-        def mean(params: jax.Array, rows: Any, weights: Any) -> jax.Array:
-            def add(total: jax.Array, batch: Any) -> Any:
+        def mean(params: jax.Array, sample: Sample) -> jax.Array:
+            def add(total: jax.Array, batch: Sample) -> Any:
                 return total + of_batch(params, *batch), None
 
-            return jax.lax.scan(add, jnp.zeros(()), _batches(rows, weights, how.batch))[0]
+            return jax.lax.scan(add, jnp.zeros(()), _batches(sample, how.batch))[0]
 
         def climb(pair: Pairs, start: jax.Array, sign: jax.Array, key: jax.Array) -> jax.Array:
-            begin = begins[start]
-
             def gap(params: jax.Array, of: Pairs) -> jax.Array:
-                one = mean(params, of.first, of.first_weights)
-                return sign * (one - mean(params, of.second, of.second_weights))
+                return sign * (mean(params, of.first) - mean(params, of.second))
 
             def step(carry: Any, now: Any) -> Any:
                 (params, most), (length, number) = carry, now
@@ -136,15 +117,15 @@ def _program(model: Model, bound: float, how: Ascent) -> Any:
                 return (middle + away / far, jnp.maximum(most, value)), None
 
             numbered = lengths[start], jnp.arange(how.steps)
-            (end, most), _ = jax.lax.scan(step, (begin, jnp.zeros(())), numbered)
-            # Of a few drawn examples the largest difference is mostly chance.
+            (end, most), _ = jax.lax.scan(step, (begins[start], jnp.zeros(())), numbered)
+            # The largest difference on a few drawn examples is mostly chance.
             return jnp.maximum(0.0 if how.draw is not None else most, gap(end, pair))
 
-        begins, count = _starts(middle, how, key), len(pairs.first)
+        begins, count = _starts(middle, how, key), len(pairs.word)
 
         def search(n: jax.Array) -> jax.Array:
             pair, which = n // (2 * how.starts), n % (2 * how.starts)
-            mine = Pairs(*(column[pair] for column in map(jnp.asarray, pairs)))
+            mine = jax.tree.map(lambda column: column[pair], pairs)
             own = jax.random.fold_in(jax.random.fold_in(key, mine.word), which)
             return climb(mine, which // 2, 1.0 - 2.0 * (which % 2), own)
 
@@ -155,42 +136,41 @@ def _program(model: Model, bound: float, how: Ascent) -> Any:
 
 
 def _drawn(pair: Pairs, count: int, key: jax.Array, step: jax.Array) -> Pairs:
-    """Some rows of each distribution, as likely as they weigh."""
+    """Some random rows of each distribution, drawn with probabilities equal to their weights."""
     one, other = jax.random.split(jax.random.fold_in(key, step))
     even = jnp.full(count, 1 / count)
 
-    def some(rows: Any, weights: Any, key: jax.Array) -> jax.Array:
-        up_to = jnp.cumsum(weights)
+    def some(sample: Sample, key: jax.Array) -> Sample:
+        up_to = jnp.cumsum(sample.weights)
         where = jnp.searchsorted(up_to, up_to[-1] * jax.random.uniform(key, (count,)), "right")
-        return rows[jnp.minimum(where, len(rows) - 1)]
+        return Sample(sample.rows[jnp.minimum(where, len(sample.rows) - 1)], even)
 
-    return Pairs(some(pair.first, pair.first_weights, one), even,
-                 some(pair.second, pair.second_weights, other), even, pair.word)  # fmt: skip
+    return Pairs(some(pair.first, one), some(pair.second, other), pair.word)
 
 
-def _batches(rows: Any, weights: Any, size: int) -> tuple[jax.Array, jax.Array]:
-    """Rows and weights in batches, filled up with weight 0."""
-    size = min(size, len(rows))
-    count = -(-len(rows) // size)
-    fill = (0, count * size - len(rows))
-    return tuple(jnp.pad(a, fill).reshape(count, size) for a in (rows, weights))  # type: ignore[return-value]
+def _batches(sample: Sample, size: int) -> Sample:
+    """The rows and weights in batches, padded with weight 0: [batches, size]."""
+    size = min(size, len(sample.rows))
+    count = -(-len(sample.rows) // size)
+    fill = (0, count * size - len(sample.rows))
+    return Sample(*(jnp.pad(a, fill).reshape(count, size) for a in sample))
 
 
 def _starts(middle: jax.Array, how: Ascent, key: jax.Array) -> jax.Array:
-    """The centre, and points at random distances from it."""
+    """The centre, and points at random distances from it: [starts, parameters]."""
     towards, far = jax.random.split(key)
     directions = jax.random.normal(towards, (how.starts, middle.size))
     directions /= jnp.linalg.norm(directions, axis=1, keepdims=True)
     distance = how.radius * jax.random.uniform(far, (how.starts, 1), minval=0.1)
-    # Where parameters are all alike, gradients may vanish: the centre itself is left a little.
+    # Gradients may vanish where all parameters are equal, so the first start is near the centre.
     return middle + directions * distance.at[0].set(0.01 * how.radius)
 
 
-def bounded_loss(model: Model, bound: float) -> Loss:
-    """The plain loss, made at most ``bound``.
+def bounded_loss(model: Model, bound: float) -> Callable[[Params, Any, jax.Array], jax.Array]:
+    """The plain loss ``loss(params, x, y)`` of each example, limited to ``bound``.
 
-    Probabilities are mixed with the uniform ones, so that none is below e^−bound: these models are
-    hypotheses, too, and have gradients everywhere. A squared error is cut off.
+    Probabilities are mixed with the uniform distribution, so that none is below e^−bound. The
+    mixtures are hypotheses, too, and have gradients everywhere. A squared error is cut off.
     """
     if model.kind == "regression":
         return lambda params, x, y: jnp.minimum(model.score(params, x, y)[0], bound)

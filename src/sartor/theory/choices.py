@@ -1,4 +1,4 @@
-"""What the bounds are for: which λ, how many clusters."""
+"""The λ and the number of clusters with the lowest bound."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sartor.theory.bounds import Constants, blitzer, cluster
 
 
 class BestLambda(NamedTuple):
-    """A client's λ, and what it promises.
+    """A client's best λ.
 
     Attributes:
         lambda_: λ*.
-        bound: of its excess loss, with the discrepancy.
+        bound: the bound on the client's excess loss at λ*.
     """
 
     lambda_: float
@@ -24,11 +24,11 @@ class BestLambda(NamedTuple):
 
 
 class BestQ(NamedTuple):
-    """A number of clusters, and what each number promises.
+    """The best number of clusters.
 
     Attributes:
-        q: with the least bound; the smallest of those that have it.
-        bounds: by q.
+        q: the number with the lowest bound; the smallest one if several have it.
+        bounds: the bound of each number.
     """
 
     q: int
@@ -46,16 +46,17 @@ def best_lambda(
     bound: float = 1.0,
     c: float = 1.0,
 ) -> BestLambda:
-    """λ* that minimises a·ε_λ + 2·(1−λ)·disc(D_k, C), the bound of :func:`bounds.blitzer`.
+    """Section 5: the λ* that minimises Blitzer's bound, a·ε_λ + 2·(1−λ)·disc(D_k, C).
 
-    a is 2c·√(d·log 1/δ) for the paper's constants. With β = m_k/(m_k + m_C), the share of samples
-    that are the client's, ε_λ is √((1 + t²) / (m_k + m_C)) at λ = β + t·√(β(1−β)), so that the
-    least is where t/√(1+t²) = κ = 2·disc·√((m_k+m_C)·β(1−β)) / a: at λ = β if there is no
-    discrepancy, and at 1, the client alone, from some discrepancy on.
+    The bound is :func:`bounds.blitzer`; a is 2c·√(d·log 1/δ) for the paper's constants. Let
+    β = m_k/(m_k + m_C) be the client's share of samples. At λ = β + t·√(β(1−β)), ε_λ is
+    √((1 + t²) / (m_k + m_C)). So the minimum is where
+    t/√(1+t²) = κ = 2·disc·√((m_k+m_C)·β(1−β)) / a. Without a discrepancy, λ* is β. With a large
+    one, λ* is 1, the client alone.
 
     Args:
-        m_k: the client's samples.
-        m_C: samples of the others.
+        m_k: the number of the client's samples.
+        m_C: the number of the others' samples.
         d: the pseudo-dimension of H with the loss.
         delta: δ.
         disc: disc_H(D_k, C).
@@ -93,14 +94,14 @@ def best_q(
     constants: Constants = "derived",
     bound: float = 1.0,
 ) -> BestQ:
-    """The number of clusters with the least combined bound.
+    """Section 4.2: the number of clusters with the lowest combined bound.
 
-    Several numbers are compared: for all bounds to hold together, give δ divided by how many. And
-    clusters that were found in the same samples look closer to their clients than they are.
+    For all bounds to hold together, divide δ by the number of bounds. Clusters that were found on
+    the same samples look closer to their clients than they are.
 
     Args:
-        m: all clients' samples.
-        p: clients.
+        m: the number of all clients' samples.
+        p: the number of clients.
         d: the pseudo-dimension of H with the loss.
         delta: δ.
         disc: for each q, the mean discrepancy Σ_k m_k/m·disc_H(D_k, C_f(k)) of its clusters.

@@ -1,4 +1,4 @@
-"""How rich a class of hypotheses is: Rademacher complexity, and pseudo-dimension."""
+"""The complexity of a class of hypotheses (section 2.1): Rademacher's, and the pseudo-dimension."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from sartor.theory.bound import check_counts, check_positive
 Floats = npt.NDArray[np.float64]
 
 ALL_SIGNS = 14
-"""Up to so many samples all signs are gone through, and the complexity is exact."""
+"""Up to this many samples, all signs are enumerated, and the complexity is exact."""
 
 BLOCK = 2**22
-"""Numbers that are worked on at a time."""
+"""Numbers in memory at a time."""
 
 
 class Rademacher(float):
     """An empirical Rademacher complexity, ℜ̂ = E_σ[max_h 1/m·Σ_i σ_i·h(z_i)].
 
     Attributes:
-        error: the standard error of the mean over draws of signs; 0 if all signs were gone through.
+        error: the standard error of the mean over draws of signs; 0 if all signs were enumerated.
     """
 
     error: float = 0.0
 
     @classmethod
     def of(cls, largest: Floats, exact: bool) -> Rademacher:
-        """The mean over signs, of what the best hypothesis reaches for each."""
+        """The mean over signs of what the best hypothesis reaches."""
         self = cls(largest.mean())
         few = exact or len(largest) < 2
         self.error = 0.0 if few else float(largest.std(ddof=1) / math.sqrt(len(largest)))
@@ -53,16 +53,16 @@ def rademacher(
 ) -> Rademacher:
     """The empirical Rademacher complexity of a finite class, or of linear functions in a ball.
 
-    For given signs the best hypothesis is found exactly; the mean over signs is exact up to 14
-    samples, and of ``draws`` draws with more.
+    The best hypothesis for given signs is exact. The mean over signs is exact up to 14 samples.
+    With more samples, it is the mean of ``draws`` random draws.
 
     Args:
-        values: of a finite class: what each hypothesis (its loss, say) is for each sample,
+        values: for a finite class: the value (such as the loss) of each hypothesis for each sample,
             [hypotheses, m].
-        x: of linear functions wᵀx with |w| ≤ radius: the samples, [m, features].
-        radius: of that ball.
-        draws: of signs.
-        seed: of the draws.
+        x: for linear functions wᵀx with |w| ≤ radius: the samples, [m, features].
+        radius: radius of that ball.
+        draws: number of draws of signs.
+        seed: seed of the draws.
 
     >>> rademacher([[0.0, 0.0], [1.0, 1.0]])  # a half of the mean of max(0, σ_1 + σ_2)
     Rademacher(0.2500)
@@ -100,22 +100,22 @@ def rademacher(
 How = Literal["known", "at most", "parameters"]
 
 SQUARED = 4.67
-"""The c with 2^c = 2ec: more than c·d samples cannot be told apart in all ways."""
+"""The c with 2^c = 2ec: no more than c·d samples can be labelled in all ways."""
 
 
 class Dimension(float):
     """A pseudo-dimension, and how it is known.
 
     Attributes:
-        how: ``"known"``; ``"at most"``; or ``"parameters"``, a count of parameters that stands for
-            it: networks have no less than about as many, and often more.
+        how: ``"known"``; ``"at most"``; or ``"parameters"``, where the number of parameters stands
+            for it. The pseudo-dimension of a network is about that, and often larger.
     """
 
     how: How = "parameters"
 
     @classmethod
     def of(cls, value: float, how: How) -> Dimension:
-        """A value."""
+        """A pseudo-dimension that is known in this way."""
         self = cls(value)
         self.how = how
         return self
@@ -125,13 +125,12 @@ class Dimension(float):
 
 
 def pseudo_dimension(model: Model) -> Dimension:
-    """The pseudo-dimension d of a model's losses, which is what bounds ask for.
+    """The pseudo-dimension d of a model's losses, which the bounds need.
 
-    That of two classes told apart by a linear function of n features is n + 1, as of the function
-    itself, and that of densities over K symbols is K − 1. A squared error of a linear function is
-    above a threshold on either side of it, so m samples are told apart in (2em/(n+1))^(n+1) ways at
-    most, and no more than 4.67·(n + 1) in all. For others the number of parameters stands for
-    it, and ``how`` says so.
+    It is n + 1 for a linear classifier of n features and two classes, and K − 1 for densities over
+    K symbols. The squared error of a linear function exceeds a threshold on two sides, so m samples
+    can be labelled in at most (2em/(n+1))^(n+1) ways, and the pseudo-dimension is at most
+    4.67·(n + 1). For other models the number of parameters stands for it, and ``how`` says so.
 
     >>> from sartor.models import categorical, cnn, linear
     >>> pseudo_dimension(linear(features=3)), pseudo_dimension(categorical(symbols=50))

@@ -1,7 +1,7 @@
-"""Label discrepancy where it can be computed: disc_H(D1, D2) = max_h |L_D1(h) − L_D2(h)|.
+"""Closed forms of the label discrepancy (section 2.3): disc_H(D1, D2) = max_h |L_D1(h) − L_D2(h)|.
 
-Distributions are samples, with weights if they are not all alike, or moments and frequencies of
-them. Everything is in float64 on the host, and takes leading axes for many pairs at once.
+Distributions are samples, or their moments or label frequencies. All computations are in float64 on
+the host. Leading axes hold many pairs at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ITERATIONS = 200
 
 
 def finite(first: npt.ArrayLike, second: npt.ArrayLike) -> Floats:
-    """Of finitely many hypotheses, given the mean loss of each: [..., hypotheses].
+    """The discrepancy of a finite class, from the mean loss of each hypothesis: [..., hypotheses].
 
     >>> float(finite([0.1, 0.5], [0.3, 0.4]).round(3))
     0.2
@@ -32,7 +32,9 @@ def finite(first: npt.ArrayLike, second: npt.ArrayLike) -> Floats:
 
 
 def constants(first: npt.ArrayLike, second: npt.ArrayLike) -> Floats:
-    """Of constant predictors with the 0-1 loss: max_y |D1(y) − D2(y)|, of label frequencies.
+    """The discrepancy of constant predictors with the 0-1 loss: max_y |D1(y) − D2(y)|.
+
+    The arguments are label frequencies.
 
     >>> float(constants([0.5, 0.5, 0.0], [0.2, 0.5, 0.3]).round(3))
     0.3
@@ -43,10 +45,10 @@ def constants(first: npt.ArrayLike, second: npt.ArrayLike) -> Floats:
 def thresholds(
     first: tuple[npt.ArrayLike, npt.ArrayLike], second: tuple[npt.ArrayLike, npt.ArrayLike]
 ) -> float:
-    """Of threshold classifiers h(x) = 1 if (x − t)·s > 0, with the 0-1 loss; samples (x, y).
+    """The discrepancy of threshold classifiers, h(x) = 1 if (x − t)·s > 0, with the 0-1 loss.
 
-    The loss of a threshold changes at samples only, and that of the opposite sign is 1 less it, so
-    there is one difference for each place between two samples.
+    The arguments are samples (x, y). The loss changes only where t passes a sample, and the
+    opposite sign s has 1 minus that loss. So each place between two samples has one difference.
 
     >>> x = [-1.0, 1.0]
     >>> thresholds((x, [0, 1]), (x, [1, 0]))
@@ -56,25 +58,25 @@ def thresholds(
     for sign, (x, y) in ((1, first), (-1, second)):
         values, labels = np.asarray(x, np.float64), np.asarray(y)
         if values.ndim != 1 or values.shape != labels.shape or not len(values):
-            raise DataError("thresholds: give numbers x and as many labels y, at least one")
+            raise DataError("thresholds: give numbers x and a label y for each, at least one")
         if not np.isin(labels, (0, 1)).all():
             raise DataError(f"thresholds: labels are 0 or 1, got {np.unique(labels)[:5]}")
-        # With t before all samples everything is called 1; passing a sample mends or breaks it.
+        # With t below all samples, h is 1 everywhere. Passing a sample corrects or spoils it.
         start += sign * float(np.mean(labels == 0))
         places.append(values)
         changes.append(sign * (2.0 * labels - 1) / len(values))
     place, change = np.concatenate(places), np.concatenate(changes)
     order = np.argsort(place)
-    last = np.append(np.diff(place[order]) > 0, True)  # samples at one place are passed together
+    last = np.append(np.diff(place[order]) > 0, True)  # equal samples are passed together
     passed = start + np.cumsum(change[order])[last]
     return float(max(abs(start), np.abs(passed).max()))
 
 
 class Moments(NamedTuple):
-    """What the squared loss of linear models depends on, of a distribution.
+    """The moments of a distribution that decide the squared loss of linear models.
 
     Attributes:
-        xx: E[x·xᵀ], [..., features, features]; with a 1 in x for an intercept.
+        xx: E[x·xᵀ], [..., features, features]; x ends with a 1 if there is an intercept.
         xy: E[x·yᵀ], [..., features, outputs].
         yy: E[|y|²], [...].
     """
@@ -85,7 +87,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, x: npt.ArrayLike, y: npt.ArrayLike, *, intercept: bool = False) -> Moments:
-        """Of samples [n, features] and [n] or [n, outputs]."""
+        """The moments of samples [n, features] and [n] or [n, outputs]."""
         inputs, outputs = np.asarray(x, np.float64), np.asarray(y, np.float64)
         if not len(inputs) or len(inputs) != len(outputs):
             raise DataError(f"Moments: {len(inputs)} inputs and {len(outputs)} outputs")
@@ -99,10 +101,10 @@ class Moments(NamedTuple):
 
 
 def linear(first: Moments, second: Moments, radius: float) -> Floats:
-    """Of linear models h(x) = wᵀx, |w| ≤ radius, with the squared loss.
+    """The discrepancy of linear models h(x) = wᵀx, |w| ≤ radius, with the squared loss.
 
     The difference of losses is wᵀMw − 2bᵀw + c, a quadratic that may be neither convex nor
-    concave. Its largest and least values over a ball are trust-region problems.
+    concave. Its largest and smallest values over a ball are trust-region problems.
 
     >>> a, b = Moments.of([[1.0], [1.0]], [1.0, 1.0]), Moments.of([[1.0]], [0.0])
     >>> float(linear(a, b, radius=3.0))  # |1 − 2w|, largest at w = −3
@@ -116,61 +118,47 @@ def linear(first: Moments, second: Moments, radius: float) -> Floats:
     return np.maximum(above, below)
 
 
-def linear_unlabelled(first: Moments, second: Moments, radius: float) -> Floats:
-    """The label-free form, where one model's predictions are the labels of another.
-
-    max over w, w' of |E_1[(wᵀx − w'ᵀx)²] − E_2[...]| = 4·radius²·|M|, the spectral norm of the
-    difference of second moments.
-    """
-    check_positive(radius=radius)
-    values = np.linalg.eigvalsh(first.xx - second.xx)
-    return np.asarray(4 * radius**2 * np.abs(values).max(axis=-1))
-
-
 def maximum_in_ball(matrix: Floats, vector: Floats, radius: float) -> Floats:
     """The largest wᵀMw + 2bᵀw over |w| ≤ radius, exactly, also where M is not definite.
 
-    At the maximum (νI − M)w = b with ν ≥ 0 and no less than M's largest eigenvalue; the norm of w
-    falls with ν, so ν is found by bisection. In the hard case, where b has no part in the largest
-    eigenvalue's space, w goes as far into that space as the ball allows.
+    At the maximum (νI − M)w = b, where ν ≥ 0 is at least M's largest eigenvalue. The norm of w
+    falls with ν, so bisection finds ν. In the hard case, where b is orthogonal to the eigenspace of
+    the largest eigenvalue, w goes as far into that space as the ball allows.
 
     Args:
         matrix: M, symmetric: [..., n, n].
         vector: b: [..., n], or [..., n, k] for k vectors w that share the ball.
-        radius: of the ball.
+        radius: radius of the ball.
     """
     b = vector[..., None] if vector.ndim == matrix.ndim - 1 else vector
     values, basis = np.linalg.eigh(matrix)
     beta2 = ((np.swapaxes(basis, -1, -2) @ b) ** 2).sum(axis=-1)  # [..., n]
-    top = values[..., -1]
-    least = np.maximum(top, 0.0)
-
+    least = np.maximum(values[..., -1], 0.0)
     below = least[..., None] - values
 
-    def norm2(t: Floats) -> Floats:
+    def parts(t: Floats) -> Floats:
+        """|w|² in each direction of M's basis, for ν = least + t: [..., n]."""
         gap = t[..., None] + below
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(beta2 > 0, beta2 / gap**2, 0.0).sum(axis=-1)
+            return np.where(beta2 > 0, beta2 / gap**2, 0.0)
 
-    # ν is least + t, so that a small t is not lost beside a large eigenvalue.
+    # The bisection is for t, not for ν: a small t would be lost next to a large eigenvalue.
     far = np.sqrt(beta2.sum(axis=-1)) / radius
-    gap = _bisect(lambda t: norm2(t) > radius**2, far)[..., None] + below
-    safe = np.where(gap > 0, gap, 1.0)
-    part = np.where(gap > 0, beta2 / safe**2, 0.0)  # of |w|², in each direction
-    inside = np.minimum(part.sum(axis=-1), radius**2)
-    part *= np.divide(
-        inside, part.sum(axis=-1), out=np.ones_like(inside), where=part.sum(axis=-1) > 0
-    )[..., None]
-    # wᵀMw + 2bᵀw with w = (νI − M)⁻¹b, in M's basis; and what is left of the ball for the top.
+    part = parts(_bisect(lambda t: parts(t).sum(axis=-1) > radius**2, far))
+    total = part.sum(axis=-1)
+    inside = np.minimum(total, radius**2)
+    part *= np.divide(inside, total, out=np.ones_like(inside), where=total > 0)[..., None]
+    # wᵀMw + 2bᵀw with w = (νI − M)⁻¹b, in M's basis. The rest of the ball goes to the largest
+    # eigenvalue (the hard case).
     value = (part * values).sum(axis=-1) + 2 * np.sqrt(part * beta2).sum(axis=-1)
     return np.asarray(value + least * (radius**2 - inside))
 
 
 def categorical(first: npt.ArrayLike, second: npt.ArrayLike, bound: float) -> Floats:
-    """Of densities over symbols that give none a probability below e^−bound, with the log-loss.
+    """The discrepancy of densities over symbols, with the log-loss and probabilities ≥ e^−bound.
 
-    The difference of losses is Σ_y c_y·log h(y) with c = D2 − D1: symbols with c ≤ 0 get as little
-    as they can, the others share the rest in proportion to c, none less than that.
+    The difference of losses is Σ_y c_y·log h(y) with c = D2 − D1. At its maximum, symbols with
+    c ≤ 0 have the least probability, and the others share the rest in proportion to c.
 
     Args:
         first: frequencies of the symbols in D1: [..., symbols].
@@ -185,7 +173,7 @@ def categorical(first: npt.ArrayLike, second: npt.ArrayLike, bound: float) -> Fl
     if symbols * floor > 1 + 1e-12:
         raise ConfigError(
             f"bound={bound}: with {symbols} symbols the loss of the uniform density is already "
-            f"{math.log(symbols):.3f}; give a larger one"
+            f"{math.log(symbols):.3f}; give a larger bound"
         )
     return np.maximum(_most(b - a, bound), _most(a - b, bound))
 
@@ -207,7 +195,7 @@ def _most(weights: Floats, bound: float) -> Floats:
 
 
 def _bisect(too_small: Callable[[Floats], npt.NDArray[np.bool_]], high: Floats) -> Floats:
-    """The least number from 0 to ``high`` that is not too small, for every entry."""
+    """The smallest number from 0 to ``high`` that is not too small, for each entry."""
     low = np.zeros_like(high)
     for _ in range(ITERATIONS):
         middle = (low + high) / 2

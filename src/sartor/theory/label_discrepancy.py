@@ -1,4 +1,4 @@
-"""Label discrepancy: how differently two distributions judge the hypotheses of a class."""
+"""Label discrepancy (section 2.3): the largest difference in loss between two distributions."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from sartor.models import Model, Params
 from sartor.models.layers import to_float
 from sartor.randomness import mix
 from sartor.theory import exact
-from sartor.theory.ascent import Ascent, Pairs, ascend
+from sartor.theory.ascent import Ascent, Pairs, Sample, search_program
 from sartor.theory.bound import check_counts, check_positive
 
 Floats = npt.NDArray[np.float64]
 Examples = ClientData | Mapping[str, Any] | tuple[Any, Any]
-"""Data whose training parts count, a mapping with "y" (and "x"), or a pair (x, y)."""
+"""Data, of which the training parts are taken, a mapping with "y" (and "x"), or a pair (x, y)."""
 
 EXACT = {"linear": "radius", "categorical": "bound"}
-"""Models with a closed form, and what bounds their hypotheses."""
+"""Models with a closed form, and the limit that it needs."""
 
 
 class Discrepancy(float):
     """A discrepancy, and how it was found.
 
     Attributes:
-        exact: whether it is the discrepancy of these samples, or only reached by a hypothesis.
-        chance: what two samples of one distribution would show, of the same sizes: 2.5% and 97.5%
-            of permutations; ``None`` if there were none.
-        p_value: the share of permutations that show as much.
+        exact: whether this is the discrepancy of the samples; otherwise it is a lower bound.
+        chance: what two samples of one distribution would show, with the same sizes: the 2.5% and
+            97.5% quantiles of permutations, or ``None`` without permutations.
+        p_value: the share of permutations with at least this discrepancy.
     """
 
     exact: bool = False
@@ -45,22 +45,22 @@ class Discrepancy(float):
 
     @classmethod
     def of(cls, value: float, exact: bool, permuted: Floats) -> Discrepancy:
-        """A value, with what permutations gave."""
+        """A discrepancy, and those of permutations."""
         self = cls(value)
         self.exact = exact
         if len(permuted):
             low, high = np.quantile(permuted, [0.025, 0.975])
             self.chance = float(low), float(high)
-            as_much = permuted >= value * (1 - 1e-6)  # the same value by other sums
-            self.p_value = float((1 + as_much.sum()) / (1 + len(permuted)))
+            at_least = permuted >= value * (1 - 1e-6)  # equal values may be rounded differently
+            self.p_value = float((1 + at_least.sum()) / (1 + len(permuted)))
         return self
 
     def __repr__(self) -> str:
-        told = [f"{float(self):.4f}", "exact" if self.exact else "at least"]
+        words = [f"{float(self):.4f}", "exact" if self.exact else "at least"]
         if self.chance is not None:
             low, high = self.chance
-            told += [f"by chance {low:.4f} to {high:.4f}", f"p = {self.p_value:.3f}"]
-        return f"Discrepancy({', '.join(told)})"
+            words += [f"by chance {low:.4f} to {high:.4f}", f"p = {self.p_value:.3f}"]
+        return f"Discrepancy({', '.join(words)})"
 
 
 def discrepancy(
@@ -90,16 +90,16 @@ def discrepancy(
         model: the hypothesis class H.
         a: examples of D1: data (the training parts of all clients), a mapping with "x" and "y", or
             a pair (x, y).
-        b: examples of D2; none that are in ``a`` as well, if there are permutations.
-        bound: the largest loss. A log-loss has none by itself: probabilities are kept at e^−bound
-            or more. A squared error is cut off.
-        radius: of the ball of parameters that H is made of, intercepts included.
-        centre: of that ball; all parameters 0 if not given.
-        method: ``"exact"`` or ``"ascent"``; the exact one if not given, where there is one.
-        permutations: how often the examples are divided at random.
-        seed: of permutations and starts.
-        starts: of the ascent, for each sign.
-        steps: of the ascent, from each start.
+        b: examples of D2. With permutations, they must not overlap with ``a``.
+        bound: the largest loss. A log-loss has no bound by itself, so probabilities are kept at
+            e^−bound or more. A squared error is cut off.
+        radius: radius of the ball of parameters that H consists of, intercepts included.
+        centre: centre of that ball (default: all parameters 0).
+        method: ``"exact"`` or ``"ascent"`` (default: exact if there is a closed form).
+        permutations: number of random divisions of the examples.
+        seed: seed of permutations and starts.
+        starts: starts of the ascent, for each sign.
+        steps: steps of the ascent, from each start.
 
     >>> from sartor.models import categorical
     >>> one, other = {"y": np.array([0, 0, 1])}, {"y": np.array([2, 2, 1])}
@@ -113,16 +113,16 @@ def discrepancy(
     first, second = _examples(model, a), _examples(model, b)
     examples = _joined(first, second)
     size, total = len(first.y), len(examples.y)
-    order = np.random.default_rng(seed)
-    shared_out = [np.arange(total), *(order.permutation(total) for _ in range(permutations))]
-    rows = np.argsort(np.stack(shared_out) >= size, axis=1, kind="stable")
+    draws = np.random.default_rng(seed)
+    orders = [np.arange(total), *(draws.permutation(total) for _ in range(permutations))]
+    rows = np.argsort(np.stack(orders) >= size, axis=1, kind="stable")
     one, other = list(rows[:, :size]), list(rows[:, size:])  # D1 and D2, for each permutation
     if hypotheses.exact:
         moments = (hypotheses.moments(examples, several) for several in (one, other))
         found = hypotheses.between(*moments)
     else:
         words = np.arange(len(rows), dtype=np.uint32)
-        found = hypotheses.search(examples, Pairs(*_padded(one), *_padded(other), words))
+        found = hypotheses.search(examples, Pairs(_padded(one), _padded(other), words))
     return Discrepancy.of(float(found[0]), hypotheses.exact, found[1:])
 
 
@@ -141,46 +141,47 @@ def discrepancies(
     starts: int = 4,
     steps: int = 200,
 ) -> Floats:
-    """disc_H(D_k, C_f(k)) of every client and the mixture that it belongs to: [clients].
+    """disc_H(D_k, C_f(k)) between each client and the mixture of its cluster: [clients].
 
-    Exact as in :func:`discrepancy`, or by an ascent; that is a lower bound for the examples that
-    were looked at, and where there are more than ``sample`` an estimate.
+    The result is exact for the models of :func:`discrepancy`. For others, an ascent finds a lower
+    bound for the examples that it sees. It is an estimate if there are more than ``sample``.
 
     Args:
         model: the hypothesis class H.
-        data: its training parts count; the mixture is of seen clients.
-        clusters: f(k), whose mixture; everybody's, the paper's U, if not given.
+        data: the clients; their training parts are taken. A mixture consists of seen clients.
+        clusters: f(k), the cluster of each client (default: one for all, the paper's U).
         bound: see :func:`discrepancy`.
         radius: see :func:`discrepancy`.
         centre: see :func:`discrepancy`.
         method: see :func:`discrepancy`.
-        sample: how many examples stand for a mixture, and for a client that has more, in an ascent.
-        draw: take so many of them for a step of the ascent, at random, for speed; all if not given.
-        seed: of sampling and starts.
-        starts: of the ascent, for each sign.
-        steps: of the ascent, from each start.
+        sample: examples that an ascent takes of a mixture and of a client, at most.
+        draw: random examples of them that each step of the ascent sees, for speed (default: all).
+        seed: seed of sampling and starts.
+        starts: starts of the ascent, for each sign.
+        steps: steps of the ascent, from each start.
     """
     check_counts(sample=sample)
     hypotheses = _Hypotheses(model, bound, radius, centre, method, seed, starts, steps, draw)
-    which = _clusters(data, clusters)
-    columns, rows = _columns(model, data)
+    which = np.zeros(len(data), np.int64) if clusters is None else np.asarray(clusters)
+    if which.shape != (len(data),):
+        raise ConfigError(f"clusters: one for each of {len(data)} clients, got {which.shape}")
+    columns = _columns(model, data)
     sizes = np.where(data.seen, data.sizes("train"), 0)
     for f in np.unique(which):
         if not sizes[which == f].sum():
             raise DataError(f"cluster {f} has no seen clients, and so no mixture to compare with")
     if hypotheses.exact:
-        moments = hypotheses.moments(columns, rows)
+        moments = hypotheses.moments(columns, _rows(data))
         mixture = {f: _mix(moments, np.where(which == f, sizes, 0)) for f in np.unique(which)}
         return hypotheses.between(moments, _stacked([mixture[f] for f in which]))
-    keys = _keys(data, rows, seed)
-    mixtures = {}
-    for f in np.unique(which):
-        members = np.flatnonzero((which == f) & data.seen)
-        everybody = [np.concatenate([of[k] for k in members]) for of in (rows, keys)]
-        mixtures[f] = _some(everybody[0], sample, everybody[1])
-    first = _padded([_some(r, sample, k) for r, k in zip(rows, keys, strict=True)])
-    second = _padded([mixtures[f] for f in which])
-    return hypotheses.search(columns, Pairs(*first, *second, data.hashes.astype(np.uint32)))
+    first = [_draw(data, [k], sample, seed) for k in range(len(data))]
+    mixtures = {
+        f: _draw(data, np.flatnonzero((which == f) & data.seen).tolist(), sample, seed)
+        for f in np.unique(which)
+    }
+    second = [mixtures[f] for f in which]
+    words = data.hashes.astype(np.uint32)
+    return hypotheses.search(columns, Pairs(_padded(first), _padded(second), words))
 
 
 def discrepancy_matrix(
@@ -196,27 +197,26 @@ def discrepancy_matrix(
     starts: int = 4,
     steps: int = 200,
 ) -> Floats:
-    """disc_H(D_j, D_k) of every two clients: [clients, clients], symmetric, 0 on the diagonal.
+    """disc_H(D_j, D_k) between any two clients: [clients, clients], symmetric, 0 on the diagonal.
 
     The arguments are those of :func:`discrepancies`.
     """
     check_counts(sample=sample)
     hypotheses = _Hypotheses(model, bound, radius, centre, method, seed, starts, steps)
-    columns, rows = _columns(model, data)
+    columns = _columns(model, data)
     found = np.zeros((len(data), len(data)))
     if hypotheses.exact:
-        moments = hypotheses.moments(columns, rows)
+        moments = hypotheses.moments(columns, _rows(data))
         for n in range(len(data)):  # a row at a time: all differences at once need much memory
             mine = jax.tree.map(lambda m, n=n: m[n : n + 1], moments)
             found[n] = hypotheses.between(mine, moments)
         return found
-    keys = _keys(data, rows, seed)
-    drawn, weights = _padded([_some(r, sample, k) for r, k in zip(rows, keys, strict=True)])
     j, k = np.triu_indices(len(data), 1)
     if len(j):
+        clients = _padded([_draw(data, [k], sample, seed) for k in range(len(data))])
+        first, second = (Sample(clients.rows[n], clients.weights[n]) for n in (j, k))
         words = np.arange(len(j), dtype=np.uint32)
-        pairs = Pairs(drawn[j], weights[j], drawn[k], weights[k], words)
-        found[j, k] = hypotheses.search(columns, pairs)
+        found[j, k] = hypotheses.search(columns, Pairs(first, second, words))
     return found + found.T
 
 
@@ -229,7 +229,7 @@ class _Examples(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Hypotheses:
-    """A class of hypotheses, and how its discrepancies are found."""
+    """A class of hypotheses, and how to find its discrepancies."""
 
     model: Model
     bound: float | None
@@ -242,9 +242,9 @@ class _Hypotheses:
     draw: int | None = None
 
     def __post_init__(self) -> None:
-        check_counts(
-            starts=self.starts, steps=self.steps, draw=1 if self.draw is None else self.draw
-        )
+        check_counts(starts=self.starts, steps=self.steps)
+        if self.draw is not None:
+            check_counts(draw=self.draw)
         if self.method not in (None, "exact", "ascent"):
             raise ConfigError(f"method={self.method!r}: choose 'exact' or 'ascent'")
         limits = {"bound": self.bound, "radius": self.radius}
@@ -256,7 +256,7 @@ class _Hypotheses:
             raise ConfigError(f"method='exact': there is a closed form for {forms}; use 'ascent'")
         if self.bound is None:
             raise ConfigError(
-                "bound: this loss has no largest value, and neither has a discrepancy then; give "
+                "bound: this loss has no largest value, so its discrepancy has none either; give "
                 "bound=B (for a log-loss, probabilities are kept at e^−B or more, say B = 10)"
             )
         if self.radius is None:
@@ -264,7 +264,7 @@ class _Hypotheses:
 
     @property
     def exact(self) -> bool:
-        """Whether there is a closed form: for some models, with their own limit alone."""
+        """Whether there is a closed form: some models have one if only their own limit is given."""
         limits = {"bound": self.bound, "radius": self.radius, "centre": self.centre}
         given = [key for key, value in limits.items() if value is not None]
         name = (self.model.spec or {}).get("name", "")
@@ -275,50 +275,51 @@ class _Hypotheses:
         x, y = examples
         if self.model.kind == "density":
             return np.stack([exact.label_frequencies(y[r], self.model.classes or 1) for r in rows])
-        several = [exact.Moments.of(_inputs(x[r]), y[r], intercept=True) for r in rows]
-        return _stacked(several)
+        return _stacked([exact.Moments.of(to_float(x[r]), y[r], intercept=True) for r in rows])
 
     def between(self, first: Any, second: Any) -> Floats:
-        """The discrepancies of distributions with these moments or frequencies, exactly."""
+        """The exact discrepancies of distributions, from their moments or frequencies."""
         if self.model.kind == "density":
             return exact.categorical(first, second, self.bound or 0.0)
         return exact.linear(first, second, self.radius or 0.0)
 
     def search(self, examples: _Examples, pairs: Pairs) -> Floats:
-        """The discrepancies of pairs of samples, from below."""
+        """Lower bounds of the discrepancies of pairs of samples."""
         centre = self.centre
         if centre is None:
             centre = jax.tree.map(jnp.zeros_like, self.model.init(jax.random.key(0)))
         how = Ascent(self.radius or 0.0, self.starts, self.steps, draw=self.draw)
-        key = jax.random.key(self.seed)
-        return ascend(self.model, self.bound or 0.0, centre, *examples, pairs, how, key)
+        run = search_program(self.model, self.bound or 0.0, how)
+        x, y = jax.tree.map(jnp.asarray, examples)
+        found = np.asarray(run(centre, x, y, pairs, jax.random.key(self.seed)), np.float64)
+        if not np.isfinite(found).all():
+            raise DataError("losses are not finite; scale the inputs, or give a smaller radius")
+        return found
 
 
 def _examples(model: Model, given: Examples) -> _Examples:
+    """The examples of one distribution."""
     if isinstance(given, ClientData):
         if model.kind == "regression":
             refuse_words(given)
-        rows = np.concatenate([given.part(k, "train") for k in range(len(given))])
-        found = {name: np.asarray(column[rows]) for name, column in given.columns.items()}
-    elif isinstance(given, Mapping):
-        found = dict(given)
+        rows = np.concatenate(_rows(given))
+        given = {name: np.asarray(column[rows]) for name, column in given.columns.items()}
     elif isinstance(given, tuple) and len(given) == 2:
-        found = {"x": given[0], "y": given[1]}
-    else:
+        given = {"x": given[0], "y": given[1]}
+    elif not isinstance(given, Mapping):
         raise DataError(
             f"examples are ClientData, a mapping with 'x' and 'y', or a pair (x, y); got "
             f"{type(given).__name__}"
         )
-    if "y" not in found:
-        raise DataError(f"examples need labels 'y'; there are {', '.join(map(repr, found))}")
-    y = np.asarray(found["y"])
-    if not y.size:
+    if "y" not in given:
+        raise DataError(f"examples need labels 'y'; there are {', '.join(map(repr, given))}")
+    if not np.size(given["y"]):
         raise DataError("there are no examples; a discrepancy needs some of both distributions")
-    return _checked(model, found.get("x"), y)
+    return _checked(model, given.get("x"), given["y"])
 
 
 def _checked(model: Model, x: Any, y: Any) -> _Examples:
-    """Examples that fit the model, with labels [n]; others are refused."""
+    """Examples that fit the model, with labels [n]. Refuse others."""
     y = np.asarray(y)
     if y.dtype.kind not in "iufb":
         raise DataError(f"y: labels must be numbers, got {y.dtype}; sartor.data numbers words")
@@ -335,37 +336,37 @@ def _checked(model: Model, x: Any, y: Any) -> _Examples:
         return _Examples(None, y)
     if x is None:
         raise DataError("x: the model needs inputs; give a mapping with 'x' and 'y'")
+    x = np.asarray(x)
     if len(x) != len(y):
         raise DataError(f"{len(x)} inputs and {len(y)} labels")
-    shape = np.shape(x)[1:]
-    if model.input_shape is not None and shape != tuple(model.input_shape):
-        raise DataError(f"x: inputs of shape {shape}, where the model has {model.input_shape}")
-    kind = getattr(x, "dtype", np.asarray(x).dtype).kind
-    if kind not in "iufb":
-        raise DataError(f"x: inputs must be numbers, got {np.asarray(x).dtype}")
-    if kind == "f" and not np.isfinite(x).all():
+    if model.input_shape is not None and x.shape[1:] != tuple(model.input_shape):
+        raise DataError(
+            f"x: inputs of shape {x.shape[1:]}, where the model has {model.input_shape}"
+        )
+    if x.dtype.kind not in "iufb":
+        raise DataError(f"x: inputs must be numbers, got {x.dtype}")
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
         raise DataError("x: there are values that are not finite; leave them out")
     return _Examples(x, y)
 
 
-def _columns(model: Model, data: ClientData) -> tuple[_Examples, list[npt.NDArray[Any]]]:
-    """All examples, and the rows of every client's training part."""
+def _columns(model: Model, data: ClientData) -> _Examples:
+    """All examples of a data set."""
     if model.kind == "regression":
         refuse_words(data)
-    rows = [data.part(k, "train") for k in range(len(data))]
-    return _checked(model, data.columns.get("x"), data.columns["y"]), rows
+    return _checked(model, data.columns.get("x"), data.columns["y"])
+
+
+def _rows(data: ClientData) -> list[npt.NDArray[Any]]:
+    """The rows of each client's training part."""
+    return [data.part(k, "train") for k in range(len(data))]
 
 
 def _joined(a: _Examples, b: _Examples) -> _Examples:
     if a.y.shape[1:] != b.y.shape[1:]:
         raise DataError(f"y: targets of shape {a.y.shape[1:]} here and {b.y.shape[1:]} there")
-    x = None if a.x is None else np.concatenate([np.asarray(a.x), np.asarray(b.x)])
+    x = None if a.x is None else np.concatenate([a.x, b.x])
     return _Examples(x, np.concatenate([a.y, b.y]))
-
-
-def _inputs(x: Any) -> Floats:
-    """What a linear model sees: [n, features]."""
-    return np.asarray(to_float(np.asarray(x)), np.float64).reshape(len(x), -1)
 
 
 def _stacked(several: list[Any]) -> Any:
@@ -373,38 +374,25 @@ def _stacked(several: list[Any]) -> Any:
 
 
 def _mix(moments: Any, sizes: npt.NDArray[Any]) -> Any:
-    """Those of a mixture by numbers of samples."""
+    """The moments of a mixture, weighted by numbers of samples."""
     return jax.tree.map(lambda m: np.tensordot(sizes / sizes.sum(), m, 1), moments)
 
 
-def _clusters(data: ClientData, clusters: npt.ArrayLike | None) -> npt.NDArray[Any]:
-    if clusters is None:
-        return np.zeros(len(data), np.int64)
-    which = np.asarray(clusters)
-    if which.shape != (len(data),):
-        raise ConfigError(f"clusters: one for each of {len(data)} clients, got {which.shape}")
-    return which
+def _draw(data: ClientData, clients: list[int], most: int, seed: int) -> npt.NDArray[Any]:
+    """At most so many random training rows of some clients.
+
+    Every row has a random key of its own, and the least keys are taken. So the draw depends neither
+    on the order of clients nor on other clients.
+    """
+    rows = [data.part(k) for k in clients]
+    keys = [mix(seed, "discrepancy", data.hashes[k], np.arange(data.sizes()[k])) for k in clients]
+    return np.concatenate(rows)[np.argsort(np.concatenate(keys), kind="stable")[:most]]
 
 
-def _keys(data: ClientData, rows: list[npt.NDArray[Any]], seed: int) -> list[npt.NDArray[Any]]:
-    """A random key for every row of every client, by which rows are sampled."""
-    return [
-        mix(seed, "discrepancy", h, np.arange(len(r)))
-        for h, r in zip(data.hashes, rows, strict=True)
-    ]
-
-
-def _some(rows: npt.NDArray[Any], most: int, keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Some rows, those with the least keys, in their order: whoever's rows came first."""
-    return rows[np.argsort(keys, kind="stable")[:most]]
-
-
-def _padded(
-    rows: list[npt.NDArray[Any]],
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Rows of different lengths in one array, and weights that are 0 where it is filled up."""
-    most = max(len(r) for r in rows)
-    out, weights = np.zeros((len(rows), most), np.int32), np.zeros((len(rows), most), np.float32)
-    for n, r in enumerate(rows):
-        out[n, : len(r)], weights[n, : len(r)] = r, 1 / len(r)
-    return out, weights
+def _padded(several: list[npt.NDArray[Any]]) -> Sample:
+    """Rows of different lengths in one array, with equal weights, and weight 0 for padding."""
+    shape = len(several), max(map(len, several))
+    found = Sample(np.zeros(shape, np.int32), np.zeros(shape, np.float32))
+    for n, rows in enumerate(several):
+        found.rows[n, : len(rows)], found.weights[n, : len(rows)] = rows, 1 / len(rows)
+    return found
