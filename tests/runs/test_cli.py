@@ -77,7 +77,7 @@ def test_the_usual_place_and_going_on(sartor, tmp_path, monkeypatch):
     assert sartor("run", "small.toml", "--set", "personal=[]")[0] == 0
     before = contents(tmp_path / "runs" / "small")
     code, _, err = sartor("run", "small.toml", "--set", "personal=[]")
-    assert code == 1 and "not empty; go on with its run by --resume" in err
+    assert code == 1 and "not empty; resume its run with --resume" in err
     assert sartor("run", "small.toml", "--resume", "--set", "personal=[]")[0] == 0
     assert contents(tmp_path / "runs" / "small") == before
 

@@ -1,11 +1,10 @@
-"""Advice as a command: data or a run in, a directory with every client's advice out."""
+"""Advice as a command: from data or a run to a directory with each client's advice."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,16 +24,22 @@ from sartor.evaluation.statistics import jsonable
 from sartor.files import is_free, write_atomic, write_json
 from sartor.personal import Local, Personal
 from sartor.report import write_report
-from sartor.runs.config import Config, Table, algorithm_of, override, parse_config, settings_of
+from sartor.runs.config import Config, algorithm_of, override, parse_config, read_table, settings_of
 from sartor.runs.record import noted, provenance, write_table
 from sartor.runs.toml import to_toml
 from sartor.runs.values import check_table
 
 MOST_LAMBDAS = 5
-"""So many λ of a run are tried; of a finer cover a few others, for a quick experiment."""
+"""A run's cover with more λ than this is replaced by a smaller one, for a quick experiment."""
+
+CANDIDATES = {"Local": "local", "Finetune": "interpolation", "Dapper": "interpolation"}
+"""Personal algorithms of a run that become candidates; the last one of a kind is preferred."""
+
+USUAL = {"central": "FedAvg", "cluster": "HypCluster", "local": "Local", "interpolation": "Dapper"}
+"""The algorithm of each candidate whose table names none."""
 
 OPTIONS: dict[str, Any] = {"folds": int, "delta": float, "bound": float, "radius": float}
-"""What ``[advice]`` may say: arguments of :func:`sartor.advise`."""
+"""The keys of ``[advice]``: arguments of :func:`sartor.advise`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,28 +47,26 @@ class AdviceConfig:
     """Everything that advice depends on.
 
     Attributes:
-        base: data, model, engine, seed, and as its central algorithm how the global model is made.
-        cluster: how the clusters' models are made.
-        local: how a model of a client's own is made.
-        interpolation: what lies between; none if it is not to be tried.
-        options: ``folds``, ``delta``, ``bound`` and ``radius``, where they are given.
+        base: data, model, engine and seed; its central algorithm trains the global model.
+        cluster: trains the cluster models.
+        local: trains a model of the client alone.
+        interpolation: trains models between the local and the global one; ``None`` tries none.
+        options: ``folds``, ``delta``, ``bound`` and ``radius``, if given.
     """
 
     base: Config
     cluster: Central
     local: Local
     interpolation: Personal | None
-    options: Table
+    options: dict[str, Any]
 
     def algorithms(self) -> dict[str, str]:
-        """What stands for each candidate."""
-        named = {"global": self.base.central, "cluster": self.cluster, "local": self.local}
-        found = {name: type(algorithm).__name__ for name, algorithm in named.items()}
-        if self.interpolation is not None:
-            found["interpolation"] = type(self.interpolation).__name__
-        return found
+        """The name of each candidate's algorithm."""
+        found = {"global": self.base.central, "cluster": self.cluster, "local": self.local}
+        found |= {"interpolation": self.interpolation} if self.interpolation else {}
+        return {name: type(algorithm).__name__ for name, algorithm in found.items()}
 
-    def to_table(self) -> Table:
+    def to_table(self) -> dict[str, Any]:
         """Plain values, as they are written to ``config.toml``."""
         mixed = settings_of(self.interpolation) if self.interpolation else {"name": "none"}
         table = {k: v for k, v in self.base.to_table().items() if k != "personal"}
@@ -79,14 +82,14 @@ def advice_config(
     model: str | None = None,
     seed: int | None = None,
 ) -> AdviceConfig:
-    """What to advise on, and by which experiment.
+    """The configuration of advice.
 
     Args:
-        source: a run directory, whose data, model and algorithms are taken, or data.
+        source: data, or a run directory, whose data, model and algorithms are taken.
         overrides: texts such as ``central.rounds=50``.
-        columns: of data that is a table; arguments of :func:`sartor.data.open`.
-        model: the name of a ready model; one that fits the labels, if not given.
-        seed: of all randomness; the run's, or 0.
+        columns: the columns of a table; arguments of :func:`sartor.data.open`.
+        model: the name of a ready model (default: the run's, or one that fits the labels).
+        seed: seed of all randomness (default: the run's, or 0).
     """
     source = Path(source)
     table = _table_of_run(source)
@@ -100,7 +103,7 @@ def advice_config(
             )
         table = {"data": {"path": str(source.resolve()), **(columns or {})}}
     elif columns:
-        raise ConfigError(f"{source} is a run, and says itself which columns to take")
+        raise ConfigError(f"{source} is a run, which says itself which columns to take")
     if model is not None:
         table["model"] = {"name": model}
     if seed is not None:
@@ -119,10 +122,10 @@ def advise_run(
         config: see :func:`advice_config`.
         out: the directory, new or empty; it will hold ``config.toml``, ``results.json``,
             ``per_client.parquet``, ``figures/`` and ``report.html``.
-        progress: whether to show a bar; on a terminal only, if not given.
+        progress: whether to show a bar (default: only on a terminal).
 
     Returns:
-        The advice, and what is in ``results.json``.
+        The advice, and the content of ``results.json``.
     """
     out, began = Path(out), time.perf_counter()
     if not is_free(out):
@@ -156,7 +159,7 @@ def advise_run(
 
 
 def summary(advice: Advice) -> dict[str, Any]:
-    """What there is to say about all clients together."""
+    """The advice to all clients in a few numbers."""
     says = np.where(advice.vacuous, "nothing", advice.bounds_say)
     pairs = Counter(zip(advice.sharing.tolist(), says.tolist(), strict=True))
     promised = advice.agree[~advice.vacuous]
@@ -175,19 +178,16 @@ def summary(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _table_of_run(source: Path) -> Table | None:
-    """The configuration of a run, if it is one: what it has of each kind is taken over.
+def _table_of_run(source: Path) -> dict[str, Any] | None:
+    """The configuration of a run, with its algorithms as candidates; ``None`` if it is not a run.
 
-    A central algorithm of one model gives its settings to the clusters', and the other way round.
-    Mapper's joint rounds are no quick experiment; Dapper stands for it.
+    A central algorithm with one model gives its settings to the clusters' algorithm, and the other
+    way round. Mapper's joint rounds take too long for a quick experiment; Dapper replaces it.
     """
     path = source / "config.toml"
     if not path.is_file():
         return None
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path} is not readable TOML: {error}") from error
+    table = read_table(path)
     if not {"data", "model", "central"} <= set(table):
         raise FileError(f"{path} is not of a run; name a run directory, or data")
     if "advice" in table:
@@ -202,48 +202,42 @@ def _table_of_run(source: Path) -> Table | None:
         warm = min(Warm().rounds, run.central.rounds // 4)
         start = describe(Warm(warm) if warm else KMeansPlusPlus())
         taken["cluster"] = {"name": "HypCluster", "start": start, **common}
-    kinds = {type(p).__name__: p for p in reversed(run.personal)}
-    for kind, names in {"local": ("Local",), "interpolation": ("Dapper", "Finetune")}.items():
-        for algorithm in [kinds[name] for name in names if name in kinds][:1]:
-            mine = settings_of(algorithm)
-            if len(mine.get("cover", ())) > MOST_LAMBDAS:
-                mine["cover"] = list(INTERPOLATION.cover)
-            taken[kind] = mine
+    first = {type(p).__name__: settings_of(p) for p in reversed(run.personal)}
+    for name, kind in CANDIDATES.items():
+        if name in first:
+            taken[kind] = first[name]
+    if len(taken.get("interpolation", {}).get("cover", ())) > MOST_LAMBDAS:
+        taken["interpolation"]["cover"] = list(INTERPOLATION.cover)
     return taken
 
 
-def _parsed(table: Table, source: Path) -> AdviceConfig:
+def _parsed(table: dict[str, Any], source: Path) -> AdviceConfig:
     own = ("cluster", "local", "interpolation", "advice")
-    known = dict.fromkeys(("data", "split", "model", "central", "engine", *own), dict)
-    check_table("", table, {**known, "seed": int})
-    rest = {key: value for key, value in table.items() if key not in own}
-    rest["central"] = {"name": "FedAvg", **rest.get("central", {})}
-    if "name" not in (given := rest.get("model", {})):  # the labels tell which
-        any_model = parse_config({**rest, "model": {"name": "logistic"}})
-        rest["model"] = {"name": _model_for(any_model), **given}
+    sections = dict.fromkeys(("data", "split", "model", "central", "engine", *own), dict)
+    check_table("", table, {**sections, "seed": int})
     options = table.get("advice", {})
     check_table("advice", options, OPTIONS)
-    given = table.get("interpolation", {})
-    if given.get("name", "Dapper") == "Dapper":
-        given = settings_of(INTERPOLATION) | given
-
-    def algorithm(kind: str, name: str, known: Mapping[str, Any]) -> Any:
-        return algorithm_of(kind, {"name": name, **table.get(kind, {})}, known)
-
+    table = table | {kind: {"name": name, **table.get(kind, {})} for kind, name in USUAL.items()}
+    base = {key: value for key, value in table.items() if key not in own}
+    if "name" not in (model := base.get("model", {})):
+        any_model = parse_config({**base, "model": {"name": "logistic"}})
+        base["model"] = {"name": _model_for(any_model.open_data()), **model}
+    between = table["interpolation"]
+    if between["name"] == "Dapper":
+        between = settings_of(INTERPOLATION) | between
     return AdviceConfig(
-        base=parse_config(rest, relative_to=source if source.is_dir() else source.parent),
-        cluster=algorithm("cluster", "HypCluster", central.ALGORITHMS),
-        local=algorithm("local", "Local", {"Local": Local}),
+        base=parse_config(base, relative_to=source if source.is_dir() else source.parent),
+        cluster=algorithm_of("cluster", table["cluster"], central.ALGORITHMS),
+        local=algorithm_of("local", table["local"], {"Local": Local}),
         interpolation=None
-        if given["name"] == "none"
-        else algorithm_of("interpolation", given, personal.ALGORITHMS),
+        if between["name"] == "none"
+        else algorithm_of("interpolation", between, personal.ALGORITHMS),
         options=options,
     )
 
 
-def _model_for(config: Config) -> str:
-    """A model for these labels, quick to train."""
-    data: ClientData = config.open_data()
+def _model_for(data: ClientData) -> str:
+    """The name of a model that fits the labels, and is quick to train."""
     if "x" not in data.columns:
         return "categorical"
     return "linear" if data.columns["y"].dtype.kind == "f" else "logistic"

@@ -25,7 +25,7 @@ from sartor.runs.values import check_table, nearest
 Table = dict[str, Any]
 
 GENERATORS: dict[str, Callable[..., ClientData]] = {"synthetic": data_room.synthetic}
-"""Data that is made, not read, by the name that ``data.generator`` uses."""
+"""Generators of data, by the names for ``data.generator``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Config:
                 floats = data.columns["y"].dtype.kind == "f"
                 hint = ": its labels are floats, which 'linear' fits" if floats else ""
                 raise ConfigError(
-                    f"model {name!r} needs {key}, which {data!r} does not tell{hint}; give "
+                    f"model {name!r} needs {key}, which {data!r} does not have{hint}; give "
                     f"model.{key}, make labels whole numbers or words, or choose another model"
                 )
         return FACTORIES[name](**arguments)
@@ -91,16 +91,20 @@ class Config:
 
 def read_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read a configuration file; ``overrides`` are texts such as ``central.rounds=50``."""
-    path = Path(path)
+    table = read_table(Path(path))
+    for text in overrides:
+        override(table, text)
+    return parse_config(table, relative_to=Path(path).parent)
+
+
+def read_table(path: Path) -> Table:
+    """Read a TOML file, and check nothing else."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise FileError(f"there is no configuration file {path}") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} is not readable TOML: {error}") from error
-    for text in overrides:
-        override(table, text)
-    return parse_config(table, relative_to=path.parent)
 
 
 def parse_config(table: Mapping[str, Any], relative_to: Path | None = None) -> Config:
@@ -126,7 +130,6 @@ def parse_config(table: Mapping[str, Any], relative_to: Path | None = None) -> C
     check_table("engine", engine, _hints(Engine))
     model = dict(table["model"])
     _choose("model", model, FACTORIES)
-    check_table("model", model, {"name": str, **_hints(FACTORIES[model["name"]])})
     return Config(
         data=_data(dict(table["data"]), seed, relative_to or Path.cwd()),
         split=split,
@@ -147,7 +150,7 @@ def _hints(takes: Any) -> dict[str, Any]:
 
 
 def _label_sizes(data: ClientData, parameters: set[str]) -> Table:
-    """How many classes, symbols or outputs the labels call for, as far as a model takes them."""
+    """The number of classes, symbols or outputs of the labels, whichever the model takes."""
     y = data.columns["y"]
     if y.dtype.kind == "f":
         return {"outputs": int(y[0].size)} if "outputs" in parameters else {}
@@ -160,8 +163,6 @@ def _data(table: Table, seed: int, relative_to: Path) -> Table:
         raise ConfigError("[data] needs either path (a file or directory) or generator")
     if "generator" in table:
         _choose("data", table, GENERATORS, key="generator")
-        generator = GENERATORS[table["generator"]]
-        check_table("data", table, {"generator": str, **_hints(generator)})
         return {**table, "seed": table.get("seed", seed)}
     check_table("data", table, {**_hints(data_room.open), "path": str})
     path = relative_to / os.path.expanduser(table["path"])
@@ -172,16 +173,15 @@ def algorithm_of(where: str, table: Any, algorithms: Mapping[str, Any]) -> Any:
     """The algorithm that a table names, with the settings in it."""
     if not isinstance(table, dict):
         raise ConfigError(f"{where} must be a table (got {table!r})")
-    _choose(where, table, algorithms)
-    kind = algorithms[table["name"]]
-    check_table(where, table, {"name": str, **_hints(kind)})
+    kind = _choose(where, table, algorithms)
     try:
         return kind(**{key: value for key, value in table.items() if key != "name"})
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
 
 
-def _choose(where: str, table: Table, choices: Mapping[str, Any], key: str = "name") -> None:
+def _choose(where: str, table: Table, choices: Mapping[str, Any], key: str = "name") -> Any:
+    """The choice that a table names, which has to take the other keys of the table."""
     if key not in table:
         hint = f"choose one of {', '.join(choices)}"
         if near := get_close_matches(key, table, n=1):
@@ -191,6 +191,8 @@ def _choose(where: str, table: Table, choices: Mapping[str, Any], key: str = "na
     if not isinstance(name, str) or name not in choices:
         hint = nearest(str(name), choices, "choose one of")
         raise ConfigError(f"{where}.{key} is {name!r}; {hint}")
+    check_table(where, table, {key: str, **_hints(choices[name])})
+    return choices[name]
 
 
 def override(table: Table, text: str) -> None:

@@ -1,10 +1,11 @@
-"""What a run leaves behind beside its models: a log, where its numbers come from, tables."""
+"""What a run writes besides its models: a log, the origin of its numbers, tables."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -23,7 +24,7 @@ from sartor.central.fitting import mean_loss
 from sartor.engine import Chunk
 from sartor.errors import FileError
 from sartor.evaluation.statistics import jsonable
-from sartor.files import write_atomic
+from sartor.files import write_atomic, writing
 from sartor.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "optax", "numpy")
@@ -52,24 +53,22 @@ class Events:
         self.path = path
 
     def start(self, done: int | None) -> None:
-        """Begin; or go on after ``done`` rounds, and forget what the log says about later ones."""
-        kept = [] if done is None else [line for line in self._lines() if _round(line) <= done]
+        """Start a new log; or resume after ``done`` rounds, and drop the lines of later ones."""
+        kept = [line for line in self._lines() if done is not None and line.get("round", 0) <= done]
         write_atomic(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         self.write("started" if done is None else "resumed")
 
     def elapsed(self) -> float:
-        """How many seconds the processes so far have worked, up to their last line."""
-        total, begin, last = 0.0, None, None
-        for line in self._lines():
-            now = datetime.datetime.fromisoformat(line["time"])
-            if line["event"] in ("started", "resumed"):
-                total += (last - begin).total_seconds() if begin and last else 0.0
-                begin = now
-            last = now
-        return total + ((last - begin).total_seconds() if begin and last else 0.0)
+        """How many seconds the processes so far have worked, each up to its last line."""
+        total = datetime.timedelta()
+        for before, line in itertools.pairwise(self._lines()):
+            if line["event"] not in ("started", "resumed"):
+                now, then = (datetime.datetime.fromisoformat(at["time"]) for at in (line, before))
+                total += now - then
+        return total.total_seconds()
 
     def _lines(self) -> list[dict[str, Any]]:
-        """The lines so far, up to one that a kill has torn."""
+        """The lines so far, up to one that a kill has cut off."""
         lines: list[dict[str, Any]] = []
         if self.path.exists():
             for text in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -80,7 +79,7 @@ class Events:
         return lines
 
     def rounds(self, chunk: Chunk, sizes: npt.NDArray[np.int64]) -> None:
-        """A line for every round of a chunk, of clients with so many examples."""
+        """Append a line for each round of a chunk; ``sizes`` are the clients' training examples."""
         loss = mean_loss(chunk, sizes)
         seconds = chunk.seconds / (chunk.stop - chunk.start)
         for place, value in enumerate(loss):
@@ -101,12 +100,8 @@ class Events:
             ) from error
 
 
-def _round(line: dict[str, Any]) -> int:
-    return int(line["round"]) if line.get("event") == "round" else 0
-
-
 def provenance() -> dict[str, Any]:
-    """Versions, device and date: what a number needs to be believed."""
+    """Versions, device and date: where numbers come from."""
     device = jax.devices()[0]
     return {
         "versions": {"python": platform.python_version(), **versions()},
@@ -121,13 +116,12 @@ def provenance() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Sartor and of what its numbers depend on."""
+    """The versions of Sartor and of the packages that its numbers depend on."""
     found = {package: importlib.metadata.version(package) for package in PACKAGES}
     return {"sartor": __version__, **found}
 
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a table as Parquet, whole or not at all."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    write_atomic(path, sink.getvalue().to_pybytes())
+    with writing(path) as file:
+        pq.write_table(table, file)

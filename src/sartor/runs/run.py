@@ -1,4 +1,4 @@
-"""A run: data in; models, honest numbers and a report out. It can be stopped and resumed."""
+"""A run: from data to models, scores and a report. It can be stopped and resumed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Run:
     """A finished run.
 
     Attributes:
-        directory: where everything is.
-        results: what is in ``results.json``.
-        scores: the score table of every method, central first.
+        directory: the run directory.
+        results: the content of ``results.json``.
+        scores: the score table of each method, central first.
     """
 
     directory: Path
@@ -55,13 +55,13 @@ def run(
         out: the run directory. It will hold ``config.toml``, ``results.json``,
             ``per_client.parquet``, ``events.jsonl``, ``checkpoint/``, ``models/`` and
             ``report.html``.
-        resume: go on with the run that is in ``out``; without it, ``out`` must be new.
-        progress: whether to show progress bars; on a terminal only, if not given.
+        resume: resume the run that is in ``out``; otherwise ``out`` must be new or empty.
+        progress: whether to show progress bars (default: only on a terminal).
 
     Returns:
         The finished run.
     """
-    if isinstance(config, Config):  # checked like a file; and what is written can be read back
+    if isinstance(config, Config):  # checked like a file, so that config.toml can be read back
         config = parse_config(tomllib.loads(to_toml(config.to_table())))
     else:
         config = read_config(config)
@@ -87,12 +87,12 @@ def _run(
         checkpoint, model, data, seed=config.seed, engine=config.engine
     ).check()
     clock("data")
-    # Only now is anything written: what is refused above leaves no directory behind.
+    # Nothing is written before this line, so a refused configuration leaves no directory.
     write_atomic(out / "config.toml", to_toml(config.to_table()))
     sweep(out)
     events, sizes = Events(out / "events.jsonl"), data.sizes("train")
     events.start(done if resume else None)
-    if done < config.central.rounds:  # models made after fewer rounds are of no use any more
+    if done < config.central.rounds:  # models of fewer rounds are out of date
         shutil.rmtree(out / "models", ignore_errors=True)
     central = config.central.fit(
         model, data, seed=config.seed, engine=config.engine,
@@ -128,7 +128,7 @@ def _run(
 
 
 def _look(config: Config, out: Path, checkpoint: Path, resume: bool) -> int:
-    """Whether a run can go on in a directory, without changing it; and after how many rounds."""
+    """Refuse a directory that the run cannot use, and count the rounds that are done there."""
     path = out / "config.toml"
     if not (resume and path.exists()):
         if not is_free(out):
@@ -137,7 +137,7 @@ def _look(config: Config, out: Path, checkpoint: Path, resume: bool) -> int:
                     f"{out} holds no run to resume, but other files; choose another --out"
                 )
             raise FileError(
-                f"{out} is not empty; go on with its run by --resume (with the same settings), or "
+                f"{out} is not empty; resume its run with --resume (and the same settings), or "
                 "choose another --out"
             )
         return 0
@@ -152,14 +152,14 @@ def _look(config: Config, out: Path, checkpoint: Path, resume: bool) -> int:
     done = saved_round(checkpoint)
     if done > config.central.rounds:
         raise ConfigError(
-            f"central.rounds is {config.central.rounds}, but the run in {out} has {done} rounds "
-            "behind it; give at least as many, or choose another --out"
+            f"central.rounds is {config.central.rounds}, but the run in {out} has already done "
+            f"{done} rounds; give at least {done}, or choose another --out"
         )
     return done
 
 
 def _check_work(config: Config, model: Model, data: ClientData) -> None:
-    """Refuse what could only fail after hours of training."""
+    """Refuse work that would fail after hours of training."""
     check(model, data)
     config.engine.local_devices()
     config.central.check(model, data)
@@ -167,13 +167,15 @@ def _check_work(config: Config, model: Model, data: ClientData) -> None:
         check_fit(algorithm, model, data)
     if not data.sizes("test").any():
         raise DataError(
-            "no client has a test part, so there is nothing honest to measure; add test = 0.2 "
-            "under [split]"
+            "no client has a test part, so nothing can be measured; add test = 0.2 under [split]"
         )
 
 
 def _make_room(models: Path, algorithm: dict[str, Any]) -> None:
-    """Remove personal models that were made before rounds were added; the central one goes last."""
+    """Remove personal models of fewer rounds, but keep the central one.
+
+    Its manifest says which rounds they are of. So it has to stay until they are gone.
+    """
     manifest = models / "central" / "manifest.json"
     if manifest.exists() and read_json(manifest).get("central") != jsonable(algorithm):
         for folder in models.iterdir():
@@ -195,7 +197,7 @@ def _results(
 ) -> dict[str, Any]:
     metric: Metric = "loss" if scores[0].accuracy is None else "accuracy"
     pairs = [(a, b) for i, a in enumerate(scores) for b in scores[:i]]
-    results = {
+    return jsonable({
         "experiment": "run",
         "config": config.to_table(),
         "seed": config.seed,
@@ -207,12 +209,11 @@ def _results(
         "training_loss": [round(float(v), 6) for v in np.asarray(loss)],
         **provenance(),
         "wall_seconds": seconds,
-    }
-    return dict(jsonable(results))
+    })  # fmt: skip
 
 
 def _chosen(scores: Scores) -> dict[str, dict[str, int]]:
-    """How many clients have each λ and each cluster, where there are any."""
+    """How many clients have each λ and each cluster, if the method has any."""
     found = {}
     for name in ("lambda", "cluster"):
         if name in scores.extra:

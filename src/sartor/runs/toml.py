@@ -1,4 +1,4 @@
-"""Plain values as TOML: the half that Python's ``tomllib`` does not have."""
+"""Write plain values as TOML, which Python's ``tomllib`` only reads."""
 
 from __future__ import annotations
 
@@ -26,20 +26,17 @@ def to_toml(table: Mapping[str, Any]) -> str:
     epochs = 5
     <BLANKLINE>
     """
-    sections = {key: value for key, value in table.items() if _is_section(value)}
-    lines = _lines({key: value for key, value in table.items() if key not in sections})
-    for key, value in sections.items():
-        entries = value if isinstance(value, list | tuple) else [value]
-        header = f"[{_key(key)}]" if entries is not value else f"[[{_key(key)}]]"
-        for entry in entries:
-            lines += ["", header, *_lines(entry)]
-    return "\n".join(lines) + "\n"
-
-
-def _is_section(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return len(value) > 0 and all(isinstance(entry, dict) for entry in value)
-    return isinstance(value, dict)
+    values: list[str] = []
+    sections: list[str] = []
+    for key, value in table.items():
+        if isinstance(value, dict):
+            sections += ["", f"[{_key(key)}]", *_lines(value)]
+        elif isinstance(value, list | tuple) and value and all(isinstance(v, dict) for v in value):
+            for entry in value:
+                sections += ["", f"[[{_key(key)}]]", *_lines(entry)]
+        else:
+            values += _lines({key: value})
+    return "\n".join(values + sections) + "\n"
 
 
 def _lines(table: Mapping[str, Any]) -> list[str]:
@@ -47,23 +44,17 @@ def _lines(table: Mapping[str, Any]) -> list[str]:
 
 
 def _key(key: str) -> str:
-    return key if BARE.fullmatch(key) else _text(key)
-
-
-def _text(value: str) -> str:
-    # JSON's escapes are TOML's too; only "delete" needs one in TOML alone.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return key if BARE.fullmatch(key) else _value(key)
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return _text(value)
+    if isinstance(value, str) or type(value) in (bool, int):
+        # JSON writes them as TOML does, but for "delete", which only TOML escapes.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if type(value) is float:
+        return repr(value)
     if isinstance(value, dict):
         return "{" + ", ".join(_lines(value)) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_value, value)) + "]"
-    if type(value) in (int, float):
-        return repr(value)
     raise ConfigError(f"{value!r} ({type(value).__name__}) cannot stand in a configuration file")
