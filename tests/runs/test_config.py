@@ -128,7 +128,7 @@ def test_overrides_reach_tables_lists_and_make_new_ones():
         ("=3", "--set takes key=value"),
         ("central..rounds=3", "--set takes key=value"),
         ("seed.x=3", "--set seed.x: seed is a value, not a table"),
-        ("personal.epochs=3", "--set personal.epochs: say what of which entry"),
+        ("personal.epochs=3", "--set personal.epochs: name an entry and its key"),
         ("personal.2.epochs=3", "there is no entry '2' in ['Finetune', 'Local']"),
         ("personal.².epochs=3", "there is no entry '²'"),
         ("personal.Tuning.epochs=3", "there is no entry 'Tuning'"),
@@ -141,7 +141,7 @@ def test_overrides_that_cannot_be_meant(setting, message):
 
 
 def test_overrides_of_entries_that_are_not_one():
-    with pytest.raises(ConfigError, match=r"there are 2 entries 'Local' .* by its number"):
+    with pytest.raises(ConfigError, match=r"there are 2 entries 'Local' .* give its number"):
         config("personal.0.name=Local", "personal.Local.epochs=3")
     with pytest.raises(ConfigError, match=r"there is no entry '0' in \[\]"):
         config("personal=[]", "personal.0.epochs=3")

@@ -303,7 +303,9 @@ def test_fewer_rounds_than_done_are_refused(tmp_path):
     out = tmp_path / "out"
     run(config("personal=[]"), out)
     before = contents(out)
-    with pytest.raises(ConfigError, match=r"central.rounds is 5, but .* has already done 12 rounds"):
+    with pytest.raises(
+        ConfigError, match=r"central.rounds is 5, but .* has already done 12 rounds"
+    ):
         run(config("central.rounds=5", "personal=[]"), out, resume=True)
     assert contents(out) == before
 

@@ -71,8 +71,7 @@ def run_command(
     with options.stoppable(resume):
         finished = run(settings, directory, resume=resume)
     for scores in finished.scores:
-        typer.echo(str(scores.summary(seed=settings.seed)))
-        typer.echo("")
+        typer.echo(f"{scores.summary(seed=settings.seed)}\n")
     typer.echo(f"Models:  {directory / 'models'}")
     typer.echo(f"Report:  {directory / 'report.html'}")
 
@@ -112,13 +111,11 @@ def advise_command(
     central, cluster, local, interpolation, advice and engine.
     """
     rules = options.given(bound=bound, delta=delta, folds=folds)
-    more = [f"advice.{key}={value}" for key, value in rules.items()]
+    changes = [*(overrides or []), *(f"advice.{key}={value}" for key, value in rules.items())]
     columns = options.given(client=client, label=label, domain=domain, features=features)
-    config = advice_config(
-        source, overrides=[*(overrides or []), *more], columns=columns, model=model, seed=seed
-    )
-    told = ", ".join(f"{name} by {algorithm}" for name, algorithm in config.algorithms().items())
-    typer.echo(f"Candidates: {told}", err=True)
+    config = advice_config(source, overrides=changes, columns=columns, model=model, seed=seed)
+    names = ", ".join(f"{name} by {algorithm}" for name, algorithm in config.algorithms().items())
+    typer.echo(f"Candidates: {names}", err=True)
     try:
         advice, results = advise_run(config, out)
     except KeyboardInterrupt as stopped:
@@ -137,14 +134,12 @@ def settings_command(
     ] = None,
 ) -> None:
     """List the settings of an algorithm, a model or a configuration table."""
-    tables = {"data": sartor.data.open, "split": ClientData.split, "engine": sartor.Engine}
-    tables["advice"] = sartor.advise
+    tables: dict[str, Any] = {"data": sartor.data.open, "split": ClientData.split}
+    tables |= {"engine": sartor.Engine, "advice": sartor.advise}
     known: dict[str, Any] = {**CENTRAL, **PERSONAL, **FACTORIES, **tables}
     if name is None:
-        kinds: dict[str, Any] = {"central": CENTRAL, "personal": PERSONAL}
-        kinds |= {"model": FACTORIES, "tables": tables}
-        for title, several in kinds.items():
-            typer.echo(f"{title}: {', '.join(several)}")
+        typer.echo(f"central: {', '.join(CENTRAL)}\npersonal: {', '.join(PERSONAL)}")
+        typer.echo(f"model: {', '.join(FACTORIES)}\ntables: {', '.join(tables)}")
         return
     same = [key for key in known if key.lower() == name.lower()]
     name = same[0] if len(same) == 1 else name
@@ -193,7 +188,3 @@ def main() -> None:
     except (SartorError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ import typer
 
 from sartor.cli import options
 from sartor.data.synthetic import Layout
+from sartor.errors import ConfigError
 from sartor.experiments import coverage, emnist, regret, synthetic
 from sartor.experiments.emnist.settings import PARTS, ROWS
 from sartor.experiments.examples import EXAMPLES
@@ -172,7 +173,11 @@ def _reproduce(
     **settings: Any,
 ) -> None:
     """Run an experiment; settings that are not given keep their defaults."""
-    chosen = (settings_class.small if quick else settings_class)(**options.given(**settings))
+    make = settings_class.small if quick else settings_class
+    try:
+        chosen = make(**options.given(**settings))
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from error
     options.say_if_new(directory, resume)
     with options.stoppable(resume):
         results = experiment.reproduce(chosen, directory, resume=resume)

@@ -173,7 +173,7 @@ def summary(advice: Advice) -> dict[str, Any]:
         "agree": float(promised.mean()) if len(promised) else None,
         "vacuous": float(advice.vacuous.mean()),
         "clear": float(advice.clear.mean()),
-        "lambda": {f"{v:g}": int((known == v).sum()) for v in np.unique(known)},
+        "lambda": dict(Counter(f"{v:g}" for v in np.sort(known))),
         "bounds_lambda": np.quantile(advice.bounds_lambda, [0.0, 0.5, 1.0]).tolist(),
     }
 

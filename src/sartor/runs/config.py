@@ -54,12 +54,10 @@ class Config:
 
     def open_data(self) -> ClientData:
         """The data, split."""
-        arguments = {k: v for k, v in self.data.items() if k not in ("path", "generator")}
-        if "generator" in self.data:
-            opened = GENERATORS[self.data["generator"]](**arguments)
-        else:
-            opened = data_room.open(self.data["path"], **arguments)
-        return opened.split(**self.split) if self.split else opened
+        arguments = dict(self.data)
+        name = arguments.pop("generator", None)
+        data = GENERATORS[name](**arguments) if name else data_room.open(**arguments)
+        return data.split(**self.split) if self.split else data
 
     def make_model(self, data: ClientData) -> Model:
         """The model, with sizes filled in from the data."""
@@ -146,7 +144,9 @@ def parse_config(table: Mapping[str, Any], relative_to: Path | None = None) -> C
 
 def _hints(takes: Any) -> dict[str, Any]:
     """The type hints of a function's parameters, or of the fields of a class."""
-    return {name: hint for name, hint in get_type_hints(takes).items() if name != "return"}
+    hints = get_type_hints(takes)
+    hints.pop("return", None)
+    return {n: h.type if isinstance(h, dataclasses.InitVar) else h for n, h in hints.items()}
 
 
 def _label_sizes(data: ClientData, parameters: set[str]) -> Table:
@@ -196,7 +196,7 @@ def _choose(where: str, table: Table, choices: Mapping[str, Any], key: str = "na
 
 
 def override(table: Table, text: str) -> None:
-    """Change a table as a text such as ``central.rounds=50`` says."""
+    """Change a setting of a table, by a text such as ``central.rounds=50``."""
     key, sign, value = text.partition("=")
     *path, last = key.strip().split(".")
     if not sign or not all((*path, last)):
@@ -210,7 +210,7 @@ def override(table: Table, text: str) -> None:
         if not isinstance(place, dict | list):
             raise ConfigError(f"--set {key}: {name} is a value, not a table")
     if isinstance(place, list):
-        raise ConfigError(f"--set {key}: say what of which entry, such as personal.0.epochs")
+        raise ConfigError(f"--set {key}: name an entry and its key, such as personal.0.epochs")
     try:
         place[last] = tomllib.loads(f"value = {value}")["value"]
     except ValueError:
@@ -218,14 +218,13 @@ def override(table: Table, text: str) -> None:
 
 
 def _entry(several: list[Any], name: str, key: str) -> Any:
+    """The entry of an array of tables that has this number, or this name."""
     names = [str(entry.get("name")) if isinstance(entry, dict) else "" for entry in several]
-    if name.isdecimal() and int(name) < len(several):
-        return several[int(name)]
-    found = [i for i, other in enumerate(names) if other.lower() == name.lower()]
+    found = [n for n, other in enumerate(names) if name.lower() in (str(n), other.lower())]
     if len(found) != 1:
         what = f"there are {len(found)} entries" if found else "there is no entry"
         raise ConfigError(
-            f"--set {key}: {what} {name!r} in {names}; say which by its number, counted from 0"
+            f"--set {key}: {what} {name!r} in {names}; give its number, counted from 0"
         )
     return several[found[0]]
 

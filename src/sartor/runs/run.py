@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 import time
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from sartor.data import ClientData
 from sartor.errors import CheckpointError, ConfigError, DataError, FileError
 from sartor.evaluation import Scores, compare
 from sartor.evaluation.statistics import Metric, jsonable
-from sartor.files import is_free, read_json, sweep, write_atomic, write_json
+from sartor.files import is_free, sweep, write_atomic, write_json
 from sartor.models import Model, check
 from sartor.personal.fitting import check_fit
 from sartor.report import write_report
@@ -83,9 +84,8 @@ def _run(
     data = config.open_data()
     model = config.make_model(data)
     _check_work(config, model, data)
-    config.central.checkpoint_for(
-        checkpoint, model, data, seed=config.seed, engine=config.engine
-    ).check()
+    how: dict[str, Any] = {"seed": config.seed, "engine": config.engine}
+    config.central.checkpoint_for(checkpoint, model, data, **how).check()
     clock("data")
     # Nothing is written before this line, so a refused configuration leaves no directory.
     write_atomic(out / "config.toml", to_toml(config.to_table()))
@@ -95,25 +95,22 @@ def _run(
     if done < config.central.rounds:  # models of fewer rounds are out of date
         shutil.rmtree(out / "models", ignore_errors=True)
     central = config.central.fit(
-        model, data, seed=config.seed, engine=config.engine,
-        checkpoint=checkpoint, progress=progress,
+        model, data, **how, checkpoint=checkpoint, progress=progress,
         on_chunk=lambda chunk: events.rounds(chunk, sizes),
     )  # fmt: skip
-    _make_room(out / "models", central.algorithm)
     central.save(out / "models" / "central")
     clock("central")
     scores = [central.evaluate(data)]
     costs = {scores[0].method: central.cost}
     clock("evaluate central")
     for name, algorithm in zip(_names(config), config.personal, strict=True):
+        folder = out / "models" / name
         personal = algorithm.fit(
-            central, data, seed=config.seed,
-            directory=out / "models" / name, progress=progress,
+            central, data, seed=config.seed, directory=folder, progress=progress
         )  # fmt: skip
-        personal.save(out / "models" / name)
+        personal.save(folder)
         clock(name)
-        scored = personal.evaluate(data)
-        scores.append(dataclasses.replace(scored, method=name))
+        scores.append(dataclasses.replace(personal.evaluate(data), method=name))
         costs[name] = personal.cost
         clock(f"evaluate {name}")
         events.write("personalized", method=name, clients=len(personal))
@@ -131,16 +128,14 @@ def _look(config: Config, out: Path, checkpoint: Path, resume: bool) -> int:
     """Refuse a directory that the run cannot use, and count the rounds that are done there."""
     path = out / "config.toml"
     if not (resume and path.exists()):
-        if not is_free(out):
-            if resume:
-                raise FileError(
-                    f"{out} holds no run to resume, but other files; choose another --out"
-                )
-            raise FileError(
-                f"{out} is not empty; resume its run with --resume (and the same settings), or "
-                "choose another --out"
-            )
-        return 0
+        if is_free(out):
+            return 0
+        if resume:
+            raise FileError(f"{out} holds no run to resume, but other files; choose another --out")
+        raise FileError(
+            f"{out} is not empty; resume its run with --resume (and the same settings), or choose "
+            "another --out"
+        )
     before, now = read_config(path).to_table(), config.to_table()
     for table in (before, now):
         table["central"] = {k: v for k, v in table["central"].items() if k != "rounds"}
@@ -169,18 +164,6 @@ def _check_work(config: Config, model: Model, data: ClientData) -> None:
         raise DataError(
             "no client has a test part, so nothing can be measured; add test = 0.2 under [split]"
         )
-
-
-def _make_room(models: Path, algorithm: dict[str, Any]) -> None:
-    """Remove personal models of fewer rounds, but keep the central one.
-
-    Its manifest says which rounds they are of. So it has to stay until they are gone.
-    """
-    manifest = models / "central" / "manifest.json"
-    if manifest.exists() and read_json(manifest).get("central") != jsonable(algorithm):
-        for folder in models.iterdir():
-            if folder.name != "central":
-                shutil.rmtree(folder)
 
 
 def _names(config: Config) -> list[str]:
@@ -214,12 +197,8 @@ def _results(
 
 def _chosen(scores: Scores) -> dict[str, dict[str, int]]:
     """How many clients have each λ and each cluster, if the method has any."""
-    found = {}
-    for name in ("lambda", "cluster"):
-        if name in scores.extra:
-            values, counts = np.unique(scores.extra[name], return_counts=True)
-            found[name] = {f"{v:g}": int(n) for v, n in zip(values, counts, strict=True)}
-    return found
+    names = [name for name in ("lambda", "cluster") if name in scores.extra]
+    return {name: dict(Counter(f"{v:g}" for v in np.sort(scores.extra[name]))) for name in names}
 
 
 def _clients(scores: list[Scores]) -> pa.Table:

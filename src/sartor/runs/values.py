@@ -1,4 +1,4 @@
-"""Whether values from a configuration file are what a function or an algorithm takes."""
+"""Check values from a configuration file against the type hints of functions and algorithms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORDS: dict[Any, str] = {
     Model: 'a table such as {name = "logistic", features = 4, classes = 2}',
     Optimizer: 'a table such as {name = "adam", learning_rate = 0.01}',
 }
-"""Types in the words of a message."""
+"""Types in the words of error messages."""
 
 
 def check_table(where: str, table: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
@@ -46,19 +46,17 @@ def check_table(where: str, table: Mapping[str, Any], hints: Mapping[str, Any]) 
 
 
 def nearest(name: str, names: Mapping[str, Any], otherwise: str) -> str:
-    """Which of the names was probably meant, or all of them."""
+    """A hint for an error message: the nearest name, or all names if none is near."""
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else f"{otherwise} {', '.join(sorted(names))}"
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value may stand for a parameter with this type hint.
+    """Whether a plain value fits a type hint.
 
     >>> fits(3, float), fits(True, int), fits(["a"], tuple[str, ...] | None), fits([1], list[str])
     (True, False, True, False)
     """
-    if isinstance(hint, dataclasses.InitVar):
-        hint = hint.type
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return any(fits(value, one) for one in arguments)
@@ -77,8 +75,6 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    if isinstance(hint, dataclasses.InitVar):
-        hint = hint.type
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         found = [_words(one) for one in arguments if one is not types.NoneType]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -69,19 +70,15 @@ def best_lambda(
     >>> best_lambda(m_k=1000, m_C=99_000, d=5, delta=0.05, disc=0.9).lambda_
     1.0
     """
-
-    def at(lambda_: float, distance: float | None = None) -> Bound:
-        return blitzer(
-            lambda_=lambda_, m_k=m_k, m_C=m_C, d=d, delta=delta, disc=distance,
-            constants=constants, bound=bound, c=c,
-        )  # fmt: skip
-
-    own = at(1.0)  # a·ε_1, and ε_1 = 1/√m_k
+    at = functools.partial(
+        blitzer, m_k=m_k, m_C=m_C, d=d, delta=delta, constants=constants, bound=bound, c=c
+    )
+    own = at(lambda_=1.0)  # a·ε_1, and ε_1 = 1/√m_k
     share, total = m_k / (m_k + m_C), m_k + m_C
     spread = math.sqrt(share * (1 - share))
     kappa = 2 * disc * math.sqrt(total) * spread / (own * math.sqrt(m_k))
     best = 1.0 if kappa >= 1 else min(1.0, share + spread * kappa / math.sqrt(1 - kappa**2))
-    return BestLambda(float(best), at(best, disc))
+    return BestLambda(float(best), at(lambda_=best, disc=disc))
 
 
 def best_q(
@@ -116,10 +113,6 @@ def best_q(
             "disc: give a mapping from numbers of clusters to their mean discrepancies, as "
             "{1: 0.5, 2: 0.1}"
         )
-    found = {
-        q: cluster(
-            m=m, p=p, q=q, delta=delta, d=d, disc=distance, constants=constants, bound=bound
-        )
-        for q, distance in sorted(disc.items())
-    }  # fmt: skip
+    at = functools.partial(cluster, m=m, p=p, delta=delta, d=d, constants=constants, bound=bound)
+    found = {q: at(q=q, disc=distance) for q, distance in sorted(disc.items())}
     return BestQ(min(found, key=lambda q: found[q]), found)

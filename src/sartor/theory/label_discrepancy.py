@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -165,22 +165,18 @@ def discrepancies(
     which = np.zeros(len(data), np.int64) if clusters is None else np.asarray(clusters)
     if which.shape != (len(data),):
         raise ConfigError(f"clusters: one for each of {len(data)} clients, got {which.shape}")
-    columns = _columns(model, data)
-    sizes = np.where(data.seen, data.sizes("train"), 0)
-    for f in np.unique(which):
-        if not sizes[which == f].sum():
+    columns, sizes = _columns(model, data), data.sizes("train")
+    members = {f: (which == f) & data.seen for f in np.unique(which)}
+    for f, mask in members.items():
+        if not sizes[mask].sum():
             raise DataError(f"cluster {f} has no seen clients, and so no mixture to compare with")
     if hypotheses.exact:
         moments = hypotheses.moments(columns, _rows(data))
-        mixture = {f: _mix(moments, np.where(which == f, sizes, 0)) for f in np.unique(which)}
-        return hypotheses.between(moments, _stacked([mixture[f] for f in which]))
+        mixed = {f: _mix(moments, np.where(mask, sizes, 0)) for f, mask in members.items()}
+        return hypotheses.between(moments, _stacked([mixed[f] for f in which]))
     first = [_draw(data, [k], sample, seed) for k in range(len(data))]
-    mixtures = {
-        f: _draw(data, np.flatnonzero((which == f) & data.seen).tolist(), sample, seed)
-        for f in np.unique(which)
-    }
-    second = [mixtures[f] for f in which]
-    words = data.hashes.astype(np.uint32)
+    drawn = {f: _draw(data, np.flatnonzero(mask), sample, seed) for f, mask in members.items()}
+    second, words = [drawn[f] for f in which], data.hashes.astype(np.uint32)
     return hypotheses.search(columns, Pairs(_padded(first), _padded(second), words))
 
 
@@ -378,14 +374,16 @@ def _mix(moments: Any, sizes: npt.NDArray[Any]) -> Any:
     return jax.tree.map(lambda m: np.tensordot(sizes / sizes.sum(), m, 1), moments)
 
 
-def _draw(data: ClientData, clients: list[int], most: int, seed: int) -> npt.NDArray[Any]:
+def _draw(data: ClientData, clients: Iterable[Any], most: int, seed: int) -> npt.NDArray[Any]:
     """At most so many random training rows of some clients.
 
     Every row has a random key of its own, and the least keys are taken. So the draw depends neither
     on the order of clients nor on other clients.
     """
-    rows = [data.part(k) for k in clients]
-    keys = [mix(seed, "discrepancy", data.hashes[k], np.arange(data.sizes()[k])) for k in clients]
+    rows, keys = [], []
+    for k in clients:
+        rows.append(data.part(k))
+        keys.append(mix(seed, "discrepancy", data.hashes[k], np.arange(len(rows[-1]))))
     return np.concatenate(rows)[np.argsort(np.concatenate(keys), kind="stable")[:most]]
 
 
