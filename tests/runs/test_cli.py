@@ -127,6 +127,13 @@ def test_a_wrong_command_shows_usage(sartor):
     assert code == 2 and "rnu" in err
 
 
+@pytest.mark.parametrize("words", [("--part", "tabels"), ("--row", "fedprox"), ("--seeds", "0")])
+def test_wrong_settings_of_an_experiment_show_usage(sartor, tmp_path, words):
+    code, out, err = sartor("reproduce", "emnist", *words, "--out", tmp_path / "out")
+    assert (code, out) == (2, "") and "Usage: sartor reproduce emnist" in err and words[1] in err
+    assert not (tmp_path / "out").exists()
+
+
 def test_warnings_are_one_line_and_said_once(sartor, tmp_path):
     config = write(tmp_path / "small.toml", SMALL)
     settings = [

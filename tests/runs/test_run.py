@@ -98,7 +98,7 @@ def test_the_same_configuration_gives_the_same_numbers(finished, tmp_path):
 
 def test_a_directory_in_use_is_refused(finished, tmp_path):
     before = sorted(finished.directory.rglob("*"))
-    with pytest.raises(FileError, match=r"finished is not empty; go on .*--resume .*, or choose"):
+    with pytest.raises(FileError, match=r"finished is not empty; resume .*--resume .*, or choose"):
         run(config(), finished.directory)
     assert sorted(finished.directory.rglob("*")) == before
     file = write(tmp_path / "file", "mine")

@@ -292,9 +292,7 @@ def test_more_that_is_wrong():
     with pytest.raises(ConfigError, match="rademacher=-1: it must be at least 0"):
         bounds.local(m=10, rademacher=-1, delta=0.1)
     assert bounds.dapper_r(mu=1, G=1e-6, R=1) == 1
-    with pytest.raises(
-        ConfigError, match=r"disc=1\.5: a discrepancy is from 0 to the largest loss"
-    ):
+    with pytest.raises(ConfigError, match=r"disc=1\.5: it must be from 0 to the largest loss"):
         bounds.global_(m=10, d=1, delta=0.1, disc=1.5)
     with pytest.raises(ConfigError, match="q=3: there are no more clusters than clients"):
         bounds.cluster(m=10, p=2, q=3, d=1, delta=0.1)

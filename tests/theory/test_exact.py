@@ -216,7 +216,7 @@ def test_densities_with_hardly_a_bound(bound):
 
 
 def test_bad_input():
-    with pytest.raises(ConfigError, match=r"bound=1\.0: with 4 symbols .* already 1\.386"):
+    with pytest.raises(ConfigError, match=r"bound=1\.0: with 4 classes .* already loses 1\.386"):
         exact.categorical(np.ones(4), np.ones(4), 1.0)
     with pytest.raises(ConfigError, match="radius=0"):
         exact.linear(*[exact.Moments.of([[1.0]], [1.0])] * 2, radius=0)

@@ -20,7 +20,7 @@ def download_command(
     ] = None,
 ) -> None:
     """Download federated EMNIST (3,400 writers, 62 classes), or resume the download."""
-    with options.stoppable(resume=True):  # the same command goes on
+    with options.stoppable(resume=True):  # the same command resumes
         folder = sartor.data.download("emnist", cache)
     typer.echo(f"Data:  {folder}")
 

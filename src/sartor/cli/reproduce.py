@@ -47,8 +47,7 @@ def bounds_command(
     seed: options.Seed = 0,
 ) -> None:
     """Test the paper's bounds on a class where both sides are exact. Takes seconds."""
-    for line in coverage.as_text(coverage.coverage(draws, seed, constants)):
-        typer.echo(line)
+    typer.echo("\n".join(coverage.as_text(coverage.coverage(draws, seed, constants))))
     typer.echo(
         f"\nBound: holds with probability {1 - coverage.DELTA:.0%}, constants as "
         f"{'printed' if constants == 'paper' else 'derived'}. Found: the value exceeded "
@@ -165,12 +164,7 @@ def emnist_command(
 
 
 def _reproduce(
-    experiment: Any,
-    settings_class: Any,
-    directory: Path,
-    quick: bool,
-    resume: bool,
-    **settings: Any,
+    experiment: Any, settings_class: Any, out: Path, quick: bool, resume: bool, **settings: Any
 ) -> None:
     """Run an experiment; settings that are not given keep their defaults."""
     make = settings_class.small if quick else settings_class
@@ -178,9 +172,8 @@ def _reproduce(
         chosen = make(**options.given(**settings))
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from error
-    options.say_if_new(directory, resume)
+    options.say_if_new(out, resume)
     with options.stoppable(resume):
-        results = experiment.reproduce(chosen, directory, resume=resume)
-    for line in experiment.as_text(results):
-        typer.echo(line)
-    typer.echo(f"\nReport:  {directory / 'report.html'}")
+        results = experiment.reproduce(chosen, out, resume=resume)
+    typer.echo("\n".join(experiment.as_text(results)))
+    typer.echo(f"\nReport:  {out / 'report.html'}")

@@ -126,12 +126,11 @@ def parse_config(table: Mapping[str, Any], relative_to: Path | None = None) -> C
         split.setdefault("seed", seed)
     engine = table.get("engine", {})
     check_table("engine", engine, _hints(Engine))
-    model = dict(table["model"])
-    _choose("model", model, FACTORIES)
+    _choose("model", table["model"], FACTORIES)
     return Config(
         data=_data(dict(table["data"]), seed, relative_to or Path.cwd()),
         split=split,
-        model=model,
+        model=dict(table["model"]),
         central=algorithm_of("central", table["central"], central.ALGORITHMS),
         personal=tuple(
             algorithm_of(f"personal.{i}", one, personal.ALGORITHMS)

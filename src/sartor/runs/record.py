@@ -80,12 +80,9 @@ class Events:
 
     def rounds(self, chunk: Chunk, sizes: npt.NDArray[np.int64]) -> None:
         """Append a line for each round of a chunk; ``sizes`` are the clients' training examples."""
-        loss = mean_loss(chunk, sizes)
-        seconds = chunk.seconds / (chunk.stop - chunk.start)
-        for place, value in enumerate(loss):
-            self.write(
-                "round", round=chunk.start + place + 1, loss=float(value), seconds=round(seconds, 6)
-            )
+        seconds = round(chunk.seconds / (chunk.stop - chunk.start), 6)
+        for number, loss in enumerate(mean_loss(chunk, sizes), chunk.start + 1):
+            self.write("round", round=number, loss=float(loss), seconds=seconds)
 
     def write(self, event: str, **fields: Any) -> None:
         """Append a line."""

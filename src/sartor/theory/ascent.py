@@ -2,7 +2,7 @@
 
 The ascent maximises ±(L_D1 − L_D2). Each pair of distributions has a few starts for each sign. The
 result is the best hypothesis of all steps, or the last one if each step sees only a few examples.
-Some hypothesis reaches what is found, so the discrepancy is at least that.
+A hypothesis reaches the result, so the discrepancy is at least that.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy.typing as npt
 from jax.flatten_util import ravel_pytree
 
 from sartor.caching import made_once
-from sartor.errors import ConfigError
 from sartor.models import Model, Params
+from sartor.theory.bound import check_largest_loss
 
 
 class Ascent(NamedTuple):
@@ -175,13 +175,8 @@ def bounded_loss(model: Model, bound: float) -> Callable[[Params, Any, jax.Array
     if model.kind == "regression":
         return lambda params, x, y: jnp.minimum(model.score(params, x, y)[0], bound)
     classes = model.classes or 1
-    floor = np.exp(-bound)
-    if classes * floor > 1:
-        raise ConfigError(
-            f"bound={bound}: with {classes} classes a guess already loses {np.log(classes):.3f}; "
-            "give a larger one"
-        )
-    rest = np.log(max(1 - classes * floor, 1e-30))
+    check_largest_loss(bound, classes)
+    rest = np.log(max(1 - classes * np.exp(-bound), 1e-30))
 
     def loss(params: Params, x: Any, y: jax.Array) -> jax.Array:
         log_probs = jnp.logaddexp(model.apply(params, x, None) + rest, -bound)

@@ -85,6 +85,15 @@ def check_positive(**values: Any) -> None:
             raise ConfigError(f"{name}={value}: it must be positive and finite{what}")
 
 
+def check_largest_loss(bound: float, classes: int) -> None:
+    """Refuse a largest log-loss that the uniform distribution over the classes exceeds."""
+    if classes * math.exp(-bound) > 1 + 1e-12:
+        guess = math.log(classes)
+        raise ConfigError(
+            f"bound={bound}: with {classes} classes a guess already loses {guess:.3f}; give more"
+        )
+
+
 def check_counts(least: int = 1, **values: Any) -> None:
     """Refuse a value that is not a whole number, or too small."""
     for name, value in values.items():

@@ -441,9 +441,7 @@ def _dimension(d: float | None, rademacher: float | None, name: str = "d") -> fl
 def _discrepancy(disc: float, bound: float) -> float:
     check_number(disc=disc)
     if not 0 <= disc <= bound * (1 + 1e-9):
-        raise ConfigError(
-            f"disc={disc}: a discrepancy is from 0 to the largest loss, bound={bound}"
-        )
+        raise ConfigError(f"disc={disc}: it must be from 0 to the largest loss, bound={bound}")
     return disc
 
 

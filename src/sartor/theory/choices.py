@@ -109,10 +109,7 @@ def best_q(
     2
     """
     if not isinstance(disc, Mapping) or not disc:
-        raise ConfigError(
-            "disc: give a mapping from numbers of clusters to their mean discrepancies, as "
-            "{1: 0.5, 2: 0.1}"
-        )
+        raise ConfigError("disc: give a mapping from q to mean discrepancies, such as {1: 0.5}")
     at = functools.partial(cluster, m=m, p=p, delta=delta, d=d, constants=constants, bound=bound)
     found = {q: at(q=q, disc=distance) for q, distance in sorted(disc.items())}
     return BestQ(min(found, key=lambda q: found[q]), found)

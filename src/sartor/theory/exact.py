@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sartor.errors import ConfigError, DataError
-from sartor.theory.bound import check_positive
+from sartor.errors import DataError
+from sartor.theory.bound import check_largest_loss, check_positive
 
 Floats = npt.NDArray[np.float64]
 
@@ -95,9 +95,8 @@ class Moments(NamedTuple):
         if intercept:
             inputs = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
         n = len(inputs)
-        return cls(
-            inputs.T @ inputs / n, inputs.T @ outputs / n, np.asarray((outputs**2).sum() / n)
-        )
+        xx, xy = inputs.T @ inputs / n, inputs.T @ outputs / n
+        return cls(xx, xy, np.asarray((outputs**2).sum() / n))
 
 
 def linear(first: Moments, second: Moments, radius: float) -> Floats:
@@ -167,14 +166,9 @@ def categorical(first: npt.ArrayLike, second: npt.ArrayLike, bound: float) -> Fl
     """
     check_positive(bound=bound)
     a, b = _shares(first), _shares(second)
-    floor, symbols = math.exp(-bound), a.shape[-1]
-    if symbols < 2:
+    check_largest_loss(bound, a.shape[-1])
+    if a.shape[-1] < 2:
         return np.zeros(np.broadcast_shapes(a.shape, b.shape)[:-1])
-    if symbols * floor > 1 + 1e-12:
-        raise ConfigError(
-            f"bound={bound}: with {symbols} symbols the loss of the uniform density is already "
-            f"{math.log(symbols):.3f}; give a larger bound"
-        )
     return np.maximum(_most(b - a, bound), _most(a - b, bound))
 
 

@@ -251,10 +251,7 @@ class _Hypotheses:
             forms = " and ".join(f"{name} models with {key}= alone" for name, key in EXACT.items())
             raise ConfigError(f"method='exact': there is a closed form for {forms}; use 'ascent'")
         if self.bound is None:
-            raise ConfigError(
-                "bound: this loss has no largest value, so its discrepancy has none either; give "
-                "bound=B (for a log-loss, probabilities are kept at e^−B or more, say B = 10)"
-            )
+            raise ConfigError("bound: this loss has no largest value; give bound=B, such as B = 10")
         if self.radius is None:
             raise ConfigError("radius: give the radius of the ball of parameters to search")
 
@@ -336,9 +333,7 @@ def _checked(model: Model, x: Any, y: Any) -> _Examples:
     if len(x) != len(y):
         raise DataError(f"{len(x)} inputs and {len(y)} labels")
     if model.input_shape is not None and x.shape[1:] != tuple(model.input_shape):
-        raise DataError(
-            f"x: inputs of shape {x.shape[1:]}, where the model has {model.input_shape}"
-        )
+        raise DataError(f"x: shape {x.shape[1:]}, where the model has {model.input_shape}")
     if x.dtype.kind not in "iufb":
         raise DataError(f"x: inputs must be numbers, got {x.dtype}")
     if x.dtype.kind == "f" and not np.isfinite(x).all():
@@ -375,10 +370,10 @@ def _mix(moments: Any, sizes: npt.NDArray[Any]) -> Any:
 
 
 def _draw(data: ClientData, clients: Iterable[Any], most: int, seed: int) -> npt.NDArray[Any]:
-    """At most so many random training rows of some clients.
+    """Random training rows of some clients, ``most`` at most.
 
-    Every row has a random key of its own, and the least keys are taken. So the draw depends neither
-    on the order of clients nor on other clients.
+    Each row has its own random key, and the rows with the smallest keys are drawn. So the draw
+    depends neither on the order of clients nor on other clients.
     """
     rows, keys = [], []
     for k in clients:
