@@ -107,7 +107,7 @@ def _run(
         folder = out / "models" / name
         personal = algorithm.fit(
             central, data, seed=config.seed, directory=folder, progress=progress
-        )  # fmt: skip
+        )
         personal.save(folder)
         clock(name)
         scores.append(dataclasses.replace(personal.evaluate(data), method=name))
@@ -203,8 +203,5 @@ def _chosen(scores: Scores) -> dict[str, dict[str, int]]:
 
 def _clients(scores: list[Scores]) -> pa.Table:
     """One row for each method and client."""
-    tables = [
-        s.table().add_column(0, "method", pa.array([s.method] * len(s), pa.string()))
-        for s in scores
-    ]
+    tables = [s.table().add_column(0, "method", pa.repeat(s.method, len(s))) for s in scores]
     return pa.concat_tables(tables, promote_options="default")

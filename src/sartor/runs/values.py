@@ -62,9 +62,8 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, one) for one in arguments)
     if origin is Literal:
         return value in arguments
-    if hint is int or hint is float:
-        number = int if hint is int else (int, float)
-        return isinstance(value, number) and not isinstance(value, bool)
+    if hint in (int, float):  # a whole number will do for a float
+        return isinstance(value, int | hint) and not isinstance(value, bool)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):  # made from a table later on
         return isinstance(value, dict | hint)
     if origin in (tuple, list, Sequence):

@@ -111,7 +111,10 @@ def discrepancy(
     if isinstance(a, ClientData) and isinstance(b, ClientData):
         check_names(a.label_names, a.feature_names, b, "the other side has")
     first, second = _examples(model, a), _examples(model, b)
-    examples = _joined(first, second)
+    here, there = first.y.shape[1:], second.y.shape[1:]
+    if here != there:
+        raise DataError(f"y: targets of shape {here} here and {there} there")
+    examples = jax.tree.map(lambda *sides: np.concatenate(sides), first, second)
     size, total = len(first.y), len(examples.y)
     draws = np.random.default_rng(seed)
     orders = [np.arange(total), *(draws.permutation(total) for _ in range(permutations))]
@@ -351,13 +354,6 @@ def _columns(model: Model, data: ClientData) -> _Examples:
 def _rows(data: ClientData) -> list[npt.NDArray[Any]]:
     """The rows of each client's training part."""
     return [data.part(k, "train") for k in range(len(data))]
-
-
-def _joined(a: _Examples, b: _Examples) -> _Examples:
-    if a.y.shape[1:] != b.y.shape[1:]:
-        raise DataError(f"y: targets of shape {a.y.shape[1:]} here and {b.y.shape[1:]} there")
-    x = None if a.x is None else np.concatenate([a.x, b.x])
-    return _Examples(x, np.concatenate([a.y, b.y]))
 
 
 def _stacked(several: list[Any]) -> Any:
