@@ -130,14 +130,12 @@ def in_precision(model: Model, precision: Literal["f32", "bf16"]) -> Model:
     if precision == "f32":
         return model
 
-    def lower(tree: Any) -> Any:
-        def cast(a: jax.Array) -> jax.Array:
-            return a.astype(jnp.bfloat16) if a.dtype == jnp.float32 else a
-
-        return jax.tree.map(cast, tree)
+    def lower(leaf: jax.Array) -> jax.Array:
+        return leaf.astype(jnp.bfloat16) if leaf.dtype == jnp.float32 else leaf
 
     def apply(params: Params, x: Any, key: jax.Array | None) -> jax.Array:
-        return model.apply(lower(params), lower(x), key).astype(jnp.float32)
+        params, x = jax.tree.map(lower, (params, x))
+        return model.apply(params, x, key).astype(jnp.float32)
 
     return dataclasses.replace(model, apply=apply)
 

@@ -8,6 +8,7 @@ product, which is fast on every backend (bench/RESULTS.md has the measurements).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -21,6 +22,15 @@ def glorot(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     receptive = math.prod(shape[:-2])
     limit = math.sqrt(6.0 / (receptive * (shape[-2] + shape[-1])))
     return jax.random.uniform(key, shape, minval=-limit, maxval=limit)
+
+
+def init_layers(key: jax.Array, shapes: Mapping[str, tuple[int, ...]]) -> Params:
+    """Weights of these shapes with Glorot initialisation, and zero biases, by name of the layer."""
+    keys = jax.random.split(key, len(shapes))
+    return {
+        name: {"w": glorot(k, shape), "b": jnp.zeros(shape[-1])}
+        for k, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
 
 
 def to_float(x: Any, dtype: Any = jnp.float32) -> jax.Array:
