@@ -69,14 +69,13 @@ class ClientData:
     feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        metadata = {name: _metadata_column(values) for name, values in self.metadata.items()}
         fixed = {
             "columns": {name: _read_only(column) for name, column in self.columns.items()},
             "rows": _read_only(self.rows),
             "bounds": _read_only(self.bounds),
             "ids": tuple(self.ids),
             "seen": _read_only(self.seen),
-            "metadata": {name: _read_only(values) for name, values in metadata.items()},
+            "metadata": {name: _metadata_column(values) for name, values in self.metadata.items()},
         }
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
@@ -98,9 +97,7 @@ class ClientData:
     @cached_property
     def hashes(self) -> Words:
         """The stable hash of each client's id, from which all its randomness comes."""
-        hashes = client_hashes(self.ids)
-        hashes.setflags(write=False)
-        return hashes
+        return _read_only(client_hashes(self.ids))
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -260,7 +257,17 @@ class ClientData:
         return digest.hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a directory that `sartor.data.open` memory-maps again (see `sartor.data.store`)."""
+        """Write a directory that `sartor.data.open` memory-maps again, whole or not at all.
+
+        A directory that was saved before is replaced, and nothing else is.
+
+        >>> import tempfile
+        >>> from sartor.data import open, synthetic
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     synthetic(clients=3, samples=2).save(folder + "/toy")
+        ...     open(folder + "/toy")
+        ClientData(3 clients, 6 examples: y int64)
+        """
         from sartor.data.store import save_store
 
         save_store(self, path)
@@ -359,7 +366,8 @@ def _read_only(array: npt.ArrayLike) -> Column:
 
 def _metadata_column(values: npt.ArrayLike) -> Column:
     array = np.asarray(values)
-    return array if array.dtype.kind in "biufU" else np.array([str(v) for v in array.ravel()])
+    plain = array.dtype.kind in "biufU"
+    return _read_only(array if plain else [str(value) for value in array.ravel()])
 
 
 def _part_number(part: str) -> int:
