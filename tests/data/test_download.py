@@ -307,7 +307,7 @@ def test_only_the_files_that_are_wanted_are_written(offer, members, tmp_path):
         ),
         (lambda m: packed({f"../{name}": b"" for name in m}), f"no {FILES[1]} and no {FILES[0]}"),
         (lambda m: b"no archive", "Invalid data stream"),
-        (lambda m: bz2.compress(b"no archive"), "cannot download emnist: .*(header|file|data)"),
+        (lambda m: bz2.compress(b"no archive"), "truncated header"),
         (lambda m: packed(m)[:-1000], "file ended before"),
     ],
 )

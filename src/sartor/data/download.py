@@ -147,8 +147,7 @@ def _archive(source: Source, folder: Path, progress: bool | None) -> Path:
                 f"of {source.sha256}: remove it"
             )
         return archive
-    part.touch()
-    if _digest(part) != source.sha256:
+    if not part.exists() or _digest(part) != source.sha256:
         _fetch(source, part, progress)
         if (found := _digest(part)) != source.sha256:
             part.unlink()
@@ -160,7 +159,7 @@ def _archive(source: Source, folder: Path, progress: bool | None) -> Path:
 
 def _fetch(source: Source, part: Path, progress: bool | None) -> None:
     """Fetch what is missing of the archive; what has come is kept, however this ends."""
-    answer, start = _ask(source.url, part.stat().st_size)
+    answer, start = _ask(source.url, part.stat().st_size if part.exists() else 0)
     total = None if answer.length is None else start + answer.length
     with (
         answer,
