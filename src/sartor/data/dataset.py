@@ -6,7 +6,6 @@ parts, selections and splits are only index arrays over them.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import numbers
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sartor.errors import ConfigError, DataError
+from sartor.errors import ConfigError, DataError, nearest
 from sartor.randomness import Words, client_hashes, mix
 
 Column = npt.NDArray[Any]
@@ -119,7 +118,7 @@ class ClientData:
             return self._positions[client_id]
         except (KeyError, TypeError):
             hint = nearest(str(client_id), self.ids)
-            raise DataError(f"there is no client {client_id!r} among {len(self):,}{hint}") from None
+            raise DataError(f"no client {client_id!r} among {len(self):,}; {hint}") from None
 
     def owner_of(self, entry: int) -> int:
         """The position of the client that an entry of `rows` belongs to."""
@@ -177,7 +176,8 @@ class ClientData:
         >>> synthetic(clients=10, samples=20).split(unseen=0.3, validation=0.1, test=0.2)
         ClientData(10 clients, 200 examples: y int64; train 140, validation 20, test 40; 3 unseen)
         """
-        seed = _check_split(self, unseen, validation, test, seed)
+        seed = as_integer("seed", seed)
+        _check_split(self, unseen, validation, test)
         data = self
         if unseen:
             count = round(unseen * len(self))
@@ -339,17 +339,12 @@ def as_sizes(name: str, value: int | Sequence[int], clients: int) -> Integers:
     return np.broadcast_to(sizes, clients).astype(np.int64)
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of an error message: which of the existing names was probably meant.
-
-    >>> nearest("lable", ["x", "label"])
-    "; did you mean 'label'?"
-    """
-    names = list(names)
-    match = difflib.get_close_matches(name, names, n=1)
-    if match:
-        return f"; did you mean {match[0]!r}?"
-    return f"; there is {', '.join(map(repr, names[:8]))}{', ...' if len(names) > 8 else ''}"
+def equal_length(columns: Mapping[str, Any], where: str = "") -> int:
+    """The number of rows of some columns, which must be the same for all."""
+    lengths = {name: c.shape[0] if c.shape else "a single value" for name, c in columns.items()}
+    if len(set(lengths.values())) > 1 or "a single value" in lengths.values():
+        raise DataError(f"{where}columns must have equal lengths, got {lengths}")
+    return int(next(iter(lengths.values())))
 
 
 def shape_of(column: Column) -> str:
@@ -372,7 +367,7 @@ def _metadata_column(values: npt.ArrayLike) -> Column:
 
 def _part_number(part: str) -> int:
     if part not in PARTS:
-        raise ConfigError(f"part={part!r} is not a part{nearest(str(part), PARTS)}")
+        raise ConfigError(f"part={part!r} is not a part; {nearest(str(part), PARTS)}")
     return PARTS.index(part)
 
 
@@ -391,12 +386,8 @@ def _check_structure(data: ClientData) -> None:
         twice = Counter(data.ids).most_common(1)[0][0]
         raise DataError(f"client {twice!r} appears twice: ids must be unique (as texts)")
     if "y" not in data.columns:
-        raise DataError(f"no column 'y' with the labels{nearest('y', data.columns)}")
-    for name, column in data.columns.items():
-        if column.ndim == 0 or len(column) != len(data.columns["y"]):
-            lengths = {n: len(c) if c.ndim else "a single value" for n, c in data.columns.items()}
-            raise DataError(f"column {name!r}: all columns must have equal lengths, got {lengths}")
-    n = len(data.columns["y"])
+        raise DataError(f"no column 'y' with the labels; {nearest('y', data.columns)}")
+    n = equal_length(data.columns)
     if bounds.shape != (p, 4) or rows.ndim != 1 or bounds.dtype.kind != "i":
         raise DataError(f"bounds must be integers [{p}, 4], got {bounds.dtype} {bounds.shape}")
     starts = np.append(bounds[:, 0], len(rows))
@@ -440,22 +431,17 @@ def _check_values(data: ClientData, name: str, column: Column) -> None:
             )
 
 
-def _check_split(data: ClientData, unseen: float, validation: float, test: float, seed: int) -> int:
-    fractions = {"unseen": unseen, "validation": validation, "test": test}
-    for name, value in fractions.items():
-        if not isinstance(value, numbers.Real) or not 0 <= value < 1:
-            raise ConfigError(f"{name}={value!r}: a fraction in [0, 1) is needed")
+def _check_split(data: ClientData, unseen: float, validation: float, test: float) -> None:
+    asked = {"unseen clients": unseen, "validation rows": validation, "test rows": test}
+    there = [~data.seen, data.sizes("validation"), data.sizes("test")]
+    for (what, fraction), present in zip(asked.items(), there, strict=True):
+        name = what.split()[0]
+        if not isinstance(fraction, numbers.Real) or not 0 <= fraction < 1:
+            raise ConfigError(f"{name}={fraction!r}: a fraction in [0, 1) is needed")
+        if fraction and present.any():
+            raise ConfigError(
+                f"{name}={fraction}: the data already has {what}; leave {name} at 0 to keep them, "
+                "or split data.merge_parts()"
+            )
     if validation + test >= 1:
         raise ConfigError(f"validation={validation} and test={test} leave no row for training")
-    for name in ("validation", "test"):
-        if fractions[name] and data.sizes(name).any():
-            raise ConfigError(
-                f"{name}={fractions[name]}: the data has a {name} part already; leave {name} at 0 "
-                "to keep it, or split data.merge_parts()"
-            )
-    if unseen and not data.seen.all():
-        raise ConfigError(
-            f"unseen={unseen}: the data has unseen clients already; leave unseen at 0 to keep "
-            "them, or split data.merge_parts()"
-        )
-    return as_integer("seed", seed)

@@ -22,8 +22,7 @@ from typing import Any
 
 import h5py
 
-from sartor.data.dataset import nearest
-from sartor.errors import ConfigError, FileError
+from sartor.errors import ConfigError, FileError, nearest
 from sartor.files import cache_root, sweep, writing
 from sartor.progress import Bar
 from sartor.version import __version__
@@ -85,7 +84,7 @@ def download(
         progress: whether to show a bar (default: only on a terminal).
     """
     if name not in SOURCES:
-        raise ConfigError(f"name={name!r}: it cannot be downloaded{nearest(name, SOURCES)}")
+        raise ConfigError(f"name={name!r}: it cannot be downloaded; {nearest(name, SOURCES)}")
     source = SOURCES[name]
     folder = cache_root(cache) / source.archive.removesuffix(".tar.bz2")
     if not _missing(source, folder):

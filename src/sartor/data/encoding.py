@@ -62,8 +62,6 @@ class Coder:
         self, codes: Integers, owner: Integers, ids: Sequence[str], column: str
     ) -> list[Any]:
         """The one value of each client, where `codes` has one for each row."""
-        if len(codes) != len(owner):
-            raise DataError(f"{column!r} has {len(codes)} entries for {len(owner)} rows")
         first = np.empty(len(ids), dtype=np.int64)
         first[owner[::-1]] = np.arange(len(owner))[::-1]  # the last assignment stays
         values = list(self.values)

@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from sartor.data.dataset import equal_length
 from sartor.data.federated import Arrays, Part, native, part_files
 from sartor.errors import DataError
 
@@ -53,15 +54,10 @@ class Hdf5Part(Part):
                 raise DataError(f"{self.file}, client {client!r}: a group of columns is needed")
             if any(isinstance(name, bytes) for name in (client, *group)):
                 raise ValueError("a name that is no text")  # which h5py gives as bytes
-            facts = {name: (column.dtype, column.shape) for name, column in group.items()}
-        lengths: dict[str, Any] = {
-            name: shape[0] if shape else None for name, (_, shape) in facts.items()
-        }
-        if len(set(lengths.values())) > 1 or None in lengths.values():
-            raise DataError(f"{self.file}, client {client!r}: columns of unequal lengths {lengths}")
-        found = {name: (kind.newbyteorder("="), shape[1:]) for name, (kind, shape) in facts.items()}
+            found = {n: (c.dtype.newbyteorder("="), c.shape[1:]) for n, c in group.items()}
+            size = equal_length(group, f"{self.file}, client {client!r}: ")
         self.check_columns(client, found)
-        self.add(client, next(iter(lengths.values())))
+        self.add(client, size)
 
     def clients(self) -> Iterator[tuple[str, Arrays]]:
         """All clients with their arrays."""

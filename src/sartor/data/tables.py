@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from sartor.data.dataset import ClientData, Column, Integers, assemble, nearest
+from sartor.data.dataset import ClientData, Column, Integers, assemble
 from sartor.data.encoding import Coder, Place, as_column, is_text, refuse_missing
 from sartor.data.federated import reading
 from sartor.data.store import Blocks, BlocksOnDisk, column_file, through_store
-from sartor.errors import ConfigError, DataError
+from sartor.errors import ConfigError, DataError, nearest
 
 
 def from_frame(
@@ -136,7 +136,7 @@ def _plan(schema: Any, roles: Roles) -> _Plan:
     for role, columns in asked.items():
         for name in columns:
             if name not in names:
-                raise ConfigError(f"{role}={name!r}: there is no such column{nearest(name, names)}")
+                raise ConfigError(f"{role}={name!r}: no such column; {nearest(name, names)}")
             if columns.count(name) > 1:
                 raise ConfigError(f"{role}: {name!r} is named twice")
     if client == label or {client, label} & set(features):
