@@ -109,9 +109,9 @@ def handwriting(
     A writer depends on the seed and its own number alone: the first 548 of 3,400 are the 548.
 
     Args:
-        writers: how many clients.
-        images: how many each has in both parts, one number or one for each writer; like EMNIST's if
-            not given, from about 40 to about 450.
+        writers: the number of clients.
+        images: the number of images of a writer, one number or one for each writer (default: like
+            EMNIST's, from about 40 to about 450).
         second: the share of writers of the second population, the high school's.
         test: the share of each writer's images in the test part, but at least one; 0 for none.
         seed: any integer.
@@ -130,7 +130,12 @@ def handwriting(
     keys = mix(seed, "handwriting", client_hashes(ids))
     at_school = uniforms(mix(keys, "population")) < second
     populations = [HIGH_SCHOOL if school else CENSUS for school in at_school]
-    sizes = _sizes(keys, at_school) if images is None else _given(images, writers, test)
+    sizes = _sizes(keys, at_school) if images is None else as_sizes("images", images, writers)
+    if test and sizes.min() < 2:
+        raise ConfigError(
+            f"images={images!r}: a writer needs two, one to train on and one to test on; give more,"
+            " or test=0"
+        )
     x = np.empty((int(sizes.sum()), _SIDE, _SIDE), np.uint8)
     y = np.empty(len(x), np.int32)
     part = np.zeros(len(x), np.int64)
@@ -145,16 +150,6 @@ def handwriting(
     owner = np.repeat(np.arange(writers), sizes)
     domain = [population.domain for population in populations]
     return assemble({"x": x, "y": y}, owner, ids, part=part, metadata={"domain": domain})
-
-
-def _given(images: int | Sequence[int], writers: int, test: float) -> Integers:
-    sizes = as_sizes("images", images, writers)
-    if test and sizes.min() < 2:
-        raise ConfigError(
-            f"images={images!r}: a writer needs two, one to train on and one to test on; give more,"
-            " or test=0"
-        )
-    return sizes
 
 
 def _sizes(keys: Words, at_school: Flags) -> Integers:

@@ -59,7 +59,7 @@ def from_frame(
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"the frame cannot be converted to Arrow: {error}") from error
     plan = _plan(table.schema, Roles(client, label, features, domain, metadata))
-    return _collect(table.to_batches(), plan, Blocks())
+    return _collect(table.to_batches(), plan)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def read_table(path: Path, roles: Roles, store: Path | None = None) -> ClientDat
     """
     with reading(path, None, _ERRORS):
         plan, batches = (_parquet if is_parquet(path) else _csv)(path, roles)
-        return through_store(store, lambda folder: _collect(batches, plan, _blocks(folder)))
+        return through_store(store, lambda folder: _collect(batches, plan, folder))
 
 
 _ERRORS = pa.ArrowException, OSError, UnicodeDecodeError
@@ -89,10 +89,6 @@ _ERRORS = pa.ArrowException, OSError, UnicodeDecodeError
 
 PARQUET = b"PAR1"
 """What Parquet files begin with."""
-
-
-def _blocks(folder: Path | None) -> Blocks:
-    return Blocks() if folder is None else BlocksOnDisk(folder / column_file(0))
 
 
 def is_parquet(path: Path) -> bool:
@@ -189,8 +185,9 @@ def _csv(path: Path, roles: Roles) -> tuple[_Plan, Iterable[Any]]:
     return plan, pa.csv.open_csv(path, read_options=blocks, convert_options=options)
 
 
-def _collect(batches: Iterable[Any], plan: _Plan, x: Blocks) -> ClientData:
-    """Read batches one after another: the features go to `x`, all else stays in memory."""
+def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) -> ClientData:
+    """Read batches one after another. The features may go to a folder, all else is in memory."""
+    x = Blocks() if folder is None else BlocksOnDisk(folder / column_file(0))
     clients, words = Coder(), Coder()
     coders = {name: Coder() for name in plan.metadata}
     codes: dict[str, list[Integers]] = {name: [] for name in plan.metadata}
