@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import numbers
-import operator
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -323,12 +322,12 @@ def bounds_of(sizes: Integers) -> Integers:
     return np.concatenate([ends[:, -1:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
 
 
-def as_integer(name: str, value: int) -> int:
-    """An argument that must be an integer."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ConfigError(f"{name}={value!r}: an integer is needed") from None
+def as_integer(name: str, value: int, least: int | None = None) -> int:
+    """An argument that must be an integer, and perhaps at least so large."""
+    if not isinstance(value, numbers.Integral) or (least is not None and value < least):
+        limit = "" if least is None else f" of at least {least}"
+        raise ConfigError(f"{name}={value!r}: an integer{limit} is needed")
+    return int(value)
 
 
 def as_sizes(name: str, value: int | Sequence[int], clients: int) -> Integers:

@@ -119,9 +119,7 @@ def handwriting(
     >>> handwriting(writers=3, images=20)
     ClientData(3 clients, 60 examples: x uint8[28, 28], y int32; train 54, test 6)
     """
-    writers, seed = as_integer("writers", writers), as_integer("seed", seed)
-    if writers < 1:
-        raise ConfigError(f"writers={writers}: at least one is needed")
+    writers, seed = as_integer("writers", writers, least=1), as_integer("seed", seed)
     if not isinstance(second, numbers.Real) or not 0 <= second <= 1:
         raise ConfigError(f"second={second!r}: a share in [0, 1] is needed")
     if not isinstance(test, numbers.Real) or not 0 <= test < 1:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sartor.data.dataset import PARTS, ClientData, Column, Integers, shape_of
-from sartor.errors import ConfigError, DataError
+from sartor.data.dataset import PARTS, ClientData, Column, Integers, as_integer, shape_of
+from sartor.errors import DataError
 from sartor.randomness import mix, shuffles
 
 _Matrix = npt.NDArray[np.float64]
@@ -149,8 +149,7 @@ def order_shift(data: ClientData, permutations: int = 499, seed: int = 0) -> Ord
     """
     if len(data) < 8:
         raise DataError(f"order_shift needs at least 8 clients, got {len(data)}")
-    if permutations < 1:
-        raise ConfigError(f"permutations={permutations}: at least 1 is needed")
+    permutations = as_integer("permutations", permutations, least=1)
     chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), 2000)).round().astype(np.int64))
     summaries = _summaries(data, chosen)
     p = len(chosen)
