@@ -15,7 +15,7 @@ _here = threading.local()
 
 @contextlib.contextmanager
 def stopped_by(event: threading.Event) -> Iterator[None]:
-    """Work on this thread is asked to stop when the event is set, as by Ctrl-C on the main one."""
+    """Let the event stop work on this thread, as Ctrl-C does on the main thread."""
     _here.event = event
     try:
         yield
@@ -46,7 +46,7 @@ class Interrupts:
 
     @property
     def requested(self) -> bool:
-        """Whether somebody wants it to stop."""
+        """Whether a stop was requested."""
         return self._noted or asked_to_stop()
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -40,7 +40,7 @@ class Bar:
         self._progress.update(self._task, completed=done, note=note)
 
     def line(self, text: str) -> None:
-        """Write a line where there is no terminal to show a bar on, but somebody may read a log."""
+        """Write a line for the log if there is no terminal for a bar."""
         if self._logs:
             sys.stderr.write(f"{text}\n")
 

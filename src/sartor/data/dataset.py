@@ -240,7 +240,7 @@ class ClientData:
         """A hash (hex) that tells whether two datasets are the same.
 
         Covers ids, parts, seen, metadata, label names and the columns. Of a column above 256 MB
-        only its type, its shape and 256 blocks of 1 MB spread evenly over it are read.
+        only its type, its shape and 256 blocks of 1 MB, spread evenly, are read.
         """
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps([self.ids, self.label_names]).encode())
@@ -377,7 +377,7 @@ def _row_blocks(array: Column, size: int) -> list[slice]:
 
 
 def _check_structure(data: ClientData) -> None:
-    """Everything that can be told without reading the columns."""
+    """All checks that do not need the values of columns."""
     p, rows, bounds = len(data.ids), data.rows, data.bounds
     if p == 0:
         raise DataError("no clients: at least one client with one example is needed")

@@ -40,11 +40,6 @@ def is_femnist(path: Path) -> bool:
 class FemnistPart(Part):
     """All shards. The format has no parts, so everything is for training until it is split."""
 
-    # Pillow calls a damaged PNG a syntax error.
-    errors = (
-        OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, pa.ArrowException
-    )  # fmt: skip
-
     def __init__(self, path: Path) -> None:
         super().__init__(path, "train")
         self.columns = {

@@ -1,4 +1,4 @@
-"""Opening data by path: the format is recognised, and what does not fit in memory is mapped."""
+"""Opening data by path: recognises the format, and maps data that does not fit in memory."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def open(
         domain: for CSV and Parquet, the column with the client's domain.
         metadata: for CSV and Parquet, other columns with one value for each client.
         memory_limit: bytes; larger data is written once to a native directory under `cache` and
-            memory-mapped from there. None for half of the machine's memory.
-        cache: where to; None for ~/.cache/sartor. It can be deleted at any time.
+            memory-mapped from there. The default is half of the machine's memory.
+        cache: parent of that directory (default: ~/.cache/sartor). It can be deleted at any time.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

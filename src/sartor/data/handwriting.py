@@ -28,14 +28,14 @@ CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 """The 62 classes, in EMNIST's order."""
 
 _FONTS = {"futural": 1.0, "cursive": 1.0, "scripts": 0.8, "timesi": 0.6}
-"""And how much ink they need: strokes that a font draws twice need less."""
+"""The fonts, and how much ink each needs: less where a font draws strokes twice."""
 
 
 class Population(NamedTuple):
     """What writers have in common.
 
     Attributes:
-        domain: what it is called in the metadata.
+        domain: its name in the metadata.
         fonts: the share of writers who learned to write by each font.
         alike: how often a writer gives the glyphs of a group in `_ALIKE` each other's shapes.
         turn: a glyph gets the shape of the next one of its group (1) or of the one before (-1).
@@ -85,7 +85,7 @@ _POINTS = 96  # where the pen leaves ink, along all strokes of a glyph: less tha
 
 
 def _spread(shift: float, stretch: float, bend: float, wave: float) -> Floats:
-    """Standard deviations of what `_features` are multiplied by, relative to a glyph's height."""
+    """Standard deviations of the coefficients of `_features`, relative to a glyph's height."""
     waves = [wave, wave, 0.6 * wave, 0.6 * wave, 0.4 * wave, 0.4 * wave]
     return np.array([shift, *[stretch] * 2, *[bend] * 3, *waves], np.float32)[:, None]
 
@@ -106,7 +106,7 @@ def handwriting(
 ) -> ClientData:
     """Images of generated writers: "x" as bytes (255 is paper), "y" of 62 classes, and "domain".
 
-    A writer depends on the seed and its own number alone: the first 548 of 3,400 are the 548.
+    A writer depends only on the seed and its number: more writers do not change the first ones.
 
     Args:
         writers: the number of clients.
@@ -160,7 +160,7 @@ def _sizes(keys: Words, at_school: Flags) -> Integers:
 
 
 def _labels(key: np.uint64, images: int) -> Integers:
-    """The classes of a writer's images: of the form in any order, of the text, and over again."""
+    """The classes of a writer's images: the form in random order, the text, and over again."""
     copied = _copied()
     place = np.arange(len(copied))
     order = np.lexsort((mix(key, "labels", place), place >= len(_FORM)))
@@ -168,7 +168,7 @@ def _labels(key: np.uint64, images: int) -> Integers:
 
 
 def _normal(*words: npt.ArrayLike) -> Floats:
-    """As good as normal draws, in exact arithmetic and never far out: sums of four uniform ones."""
+    """Nearly normal draws: sums of four uniform ones, exact on every machine, without outliers."""
     quarters = mix(*words)[..., None].view(np.uint16)
     sums = quarters.sum(axis=-1, dtype=np.uint32).astype(np.float32)
     return (sums / np.float32(2**16) - np.float32(2)) * np.float32(3**0.5)
@@ -211,7 +211,7 @@ def _write(
 
 
 def _draw(points: Floats, ink: Floats) -> npt.NDArray[np.uint8]:
-    """Images with so much ink at every point [n, points, xy], counted from the middle.
+    """Images [n, 28, 28] with this much ink at points [n, points, xy] around the centre.
 
     A point wets the four pixels around it, the ink runs a little, and little ink is not seen.
     """
@@ -272,7 +272,7 @@ def _glyphs() -> _Glyphs:
 
 
 def _features(points: npt.NDArray[np.float64], t: npt.NDArray[np.float64]) -> Floats:
-    """What points move by: their place, its squares, and waves along the strokes."""
+    """The terms of a warp: a point's place, its squares, and waves along the strokes."""
     x, y = points.T
     waves = [wave(2 * np.pi * n * t) for n in (1, 2, 3) for wave in (np.cos, np.sin)]
     columns = [np.ones_like(t), x, y, x * x, x * y, y * y, *waves]

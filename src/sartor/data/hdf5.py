@@ -32,8 +32,6 @@ def hdf5_parts(path: Path) -> list[Part]:
 class Hdf5Part(Part):
     """One file."""
 
-    errors = OSError, RuntimeError, KeyError, ValueError, AttributeError
-
     def __init__(self, file: Path, part: str) -> None:
         super().__init__(file, part)
         with self.reading(), h5py.File(file) as h5:

@@ -76,11 +76,11 @@ class OrderShift:
 
     Attributes:
         statistic: the greatest standardised difference between earlier and later clients.
-        p_value: how often a random order does as much.
+        p_value: the share of random orders with at least this statistic.
         split: the position of the first client after the change.
         strength: the distance between the means of the two sides, in standard deviations of
             clients (root mean square over the summaries).
-        message: what to tell the user, or None where the order looks random.
+        message: a warning for the user, or None if the order looks random.
     """
 
     statistic: float
@@ -211,7 +211,7 @@ def _labels(y: Column, owner: Integers, taken: Integers) -> _Matrix:
     """Shares of the 64 most frequent classes, or the mean of a regression target."""
     if y.dtype.kind == "f":
         values = y.astype(np.float64)
-        values -= values[:1]  # what is the same everywhere would take the digits of what is not
+        values -= values[:1]  # a large common value would cost precision
         return _scaled(_means(values, owner, taken), _means(values**2, owner, taken), taken)
     values, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     rank = np.empty(len(values), dtype=np.int64)
@@ -219,20 +219,21 @@ def _labels(y: Column, owner: Integers, taken: Integers) -> _Matrix:
     code = np.minimum(rank[codes.ravel()], 64)
     table = np.bincount(np.repeat(owner, y.shape[1]) * 65 + code, minlength=65 * len(taken))
     shares = table.reshape(-1, 65)[:, :64] / (taken * y.shape[1])[:, None]
-    # Together, as a rare class by itself is either not there or there far too often.
+    # On one scale: a rare class by itself is either absent or far too frequent.
     return _scaled(shares, shares, taken * y.shape[1], together=True)
 
 
 def _scaled(means: _Matrix, squares: _Matrix, taken: Integers, together: bool = False) -> _Matrix:
-    """Means of clients less that of all, in units of what clients with as many rows scatter by.
+    """The clients' means, centred and divided by their standard deviations.
 
-    That is how much clients differ, and what is left of the rows' own variance in a mean of them.
+    The variance of a client's mean is that between clients, plus that of its rows divided by their
+    number.
 
     Args:
-        means: of every client's rows: [clients, columns].
-        squares: the means of their squares.
-        taken: rows of every client.
-        together: take one unit for all columns.
+        means: the mean of each client's rows, [clients, columns].
+        squares: the mean of their squares.
+        taken: the number of rows of each client.
+        together: use one standard deviation for all columns.
     """
     size, clients = taken[:, None].astype(np.float64), len(taken)
     magnitude = np.sqrt(squares.max(axis=0))

@@ -1,6 +1,6 @@
 """LEAF's JSON: shards with `users`, `num_samples` and `user_data`, a folder for each part.
 
-LEAF lists every writer's first image twice; the second time is left out here.
+LEAF lists every writer's first image twice; the copy is left out here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sartor.errors import DataError, FileError
 from sartor.progress import Bar
 
 PIXELS = 28 * 28
-"""Of an image; other inputs are kept as they are."""
+"""The number of pixels of an image; other inputs keep their shape."""
 
 
 def is_leaf(path: Path) -> bool:
@@ -51,8 +51,6 @@ def _shards(path: Path) -> dict[Path, list[Path]]:
 class LeafPart(Part):
     """The shards of one part."""
 
-    errors = OSError, ValueError, KeyError, TypeError, RecursionError
-
     def __init__(self, file: Path, part: str, shards: Sequence[Path]) -> None:
         super().__init__(file, part)
         self._shards = shards
@@ -69,10 +67,10 @@ class LeafPart(Part):
                     content = json.loads(shard.read_text(encoding="utf-8"))
                     users, data = content["users"], content["user_data"]
                     sizes = content.get("num_samples", [None] * len(users))
-                    told = dict(zip(users, sizes, strict=True))
-                for client in users:
+                    declared = list(zip(users, sizes, strict=True))
+                for client, size in declared:
                     with self.reading(client, shard):
-                        arrays = _arrays(shard, client, data[client], told[client])
+                        arrays = _arrays(shard, client, data[client], size)
                     yield str(client), arrays
 
 
@@ -81,13 +79,13 @@ def is_doubled(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
     return len(y) > 1 and bool(y[0] == y[1]) and bool((x[0] == x[1]).all())
 
 
-def _arrays(file: Path, client: str, found: Any, told: int | None) -> dict[str, npt.NDArray[Any]]:
+def _arrays(file: Path, client: str, found: Any, size: int | None) -> Arrays:
     """A client's arrays: images and labels, without the image that LEAF has doubled."""
     x, y = np.asarray(found["x"]), np.asarray(found["y"])
     if not x.size and not y.size:
         raise DataError(f"{file}, client {client!r}: it is empty; remove it or add samples")
-    if len(x) != len(y) or y.ndim != 1 or (told is not None and told != len(y)):
-        raise ValueError(f"{len(x)} inputs and {len(y)} labels, where there should be {told}")
+    if len(x) != len(y) or y.ndim != 1 or size not in (None, len(y)):
+        raise ValueError(f"{len(x)} inputs and {len(y)} labels, where there should be {size}")
     if x.dtype.kind not in "biuf" or y.dtype.kind not in "biu":
         raise ValueError("numbers are needed, and whole ones as labels")
     y = as_labels(file, client, y)

@@ -26,13 +26,13 @@ from sartor.data.federated import Arrays, Part, as_labels, columns_of, native, p
 from sartor.errors import DataError
 
 _MOST = 1 << 30
-"""Bytes of a client of FedJAX when it is decompressed, lest a small file fill the memory."""
+"""The most bytes of a decompressed client of FedJAX: a small file must not fill the memory."""
 
 _ARRAY = 1
 """The code of an array in FedJAX's msgpack: (shape, type, bytes)."""
 
 SHAPES = {"pixels": (28, 28)}
-"""Examples are flat lists of numbers; what has another shape, by its name."""
+"""The shapes of features, by name; others stay flat lists of numbers."""
 
 
 def sqlite_parts(path: Path) -> list[Part]:
@@ -67,10 +67,6 @@ class SqlitePart(Part):
         content_query: for the content of one client; its last parameter is the key.
     """
 
-    errors = (
-        sqlite3.Error, zlib.error, ValueError, TypeError, KeyError, OverflowError,
-        SyntaxError, msgpack.UnpackException,
-    )  # fmt: skip
     sizes_query: ClassVar[str]
     content_query: ClassVar[str]
 
@@ -167,8 +163,8 @@ def _opened(file: Path) -> contextlib.closing[sqlite3.Connection]:
 
 
 def _names(file: Path, query: str) -> set[str]:
-    """What a query for one column of names finds."""
-    with reading(file, None, SqlitePart.errors), _opened(file) as data:
+    """The names that a query finds."""
+    with reading(file), _opened(file) as data:
         return {str(name) for (name,) in data.execute(query)}
 
 
@@ -177,7 +173,7 @@ def _text(client: Any) -> str:
 
 
 def _column(name: str, values: list[Any]) -> npt.NDArray[Any]:
-    """One column of a client: numbers of one length, in their shape; single ones as they are."""
+    """One column of a client, in its shape; lists of one number become that number."""
     if any(isinstance(value, list) for value in values):
         raise ValueError(f"the feature {name!r} is text, and numbers are needed")
     if len({value.dtype for value in values}) > 1:

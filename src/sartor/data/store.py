@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import tokenize
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,11 +22,6 @@ _FORMAT = "sartor-data"
 _VERSION = 1
 _MANIFEST = "data.json"
 _INDEX = ("rows", "bounds", "seen")
-_ERRORS = (
-    OSError, ValueError, EOFError, SyntaxError, TypeError, OverflowError, RecursionError,
-    MemoryError, tokenize.TokenError, KeyError, AttributeError,
-)  # fmt: skip
-"""What missing and damaged files raise; numpy reads their headers as Python."""
 
 
 def column_file(i: int) -> str:
@@ -94,12 +88,15 @@ def open_store(path: str | os.PathLike[str]) -> ClientData:
 
 @contextmanager
 def _damaged(path: Path) -> Iterator[None]:
-    """Turn errors of missing and damaged files into one that says so."""
+    """Turn errors of missing and damaged files into one that says so.
+
+    numpy raises nearly anything on them, because it reads headers as Python.
+    """
     try:
         yield
     except FileError:
         raise
-    except _ERRORS as error:
+    except Exception as error:
         raise FileError(
             f"{path}: missing or damaged ({error}); make the directory again from the original data"
         ) from error

@@ -79,13 +79,10 @@ def read_table(path: Path, roles: Roles, store: Path | None = None) -> ClientDat
     With `store`, the features are written to that native directory while reading and
     memory-mapped from there.
     """
-    with reading(path, None, _ERRORS):
+    with reading(path):
         plan, batches = (_parquet if is_parquet(path) else _csv)(path, roles)
         return through_store(store, lambda folder: _collect(batches, plan, folder))
 
-
-_ERRORS = pa.ArrowException, OSError, UnicodeDecodeError
-"""What Arrow raises on damaged files."""
 
 PARQUET = b"PAR1"
 """What Parquet files begin with."""
@@ -101,7 +98,7 @@ def table_bytes(path: Path) -> int:
     """An upper bound of a table's features in memory as float32."""
     if not is_parquet(path):
         return path.stat().st_size * 2  # two characters, a digit and a comma, for four bytes
-    with reading(path, None, _ERRORS):
+    with reading(path):
         facts = pa.parquet.read_metadata(path)
     return int(facts.num_rows) * int(facts.num_columns) * 4
 
@@ -249,7 +246,7 @@ def _numbers(values: Any, column: str, place: Place) -> Column:
 
 
 def _decoded(values: Any) -> Any:
-    """A column as it is meant: dictionaries looked up, and bytes as the texts they are."""
+    """A column with dictionaries looked up and bytes decoded."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_binary(values.type):

@@ -1,4 +1,4 @@
-"""Whether a model and a data set fit together; refused before any work starts."""
+"""Whether a model and a data set fit together, checked before any work starts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _check_range(data: ClientData) -> None:
 
 
 def _check_predictions(model: Model, data: ClientData) -> None:
-    """What the model says of two examples must be what its kind promises."""
+    """Run the model on two examples, and check what it predicts."""
     rows = data.rows[[0, -1]]
     two = {n: jnp.asarray(c[rows], device_dtype(c)) for n, c in data.columns.items()}
     x, y = take(two, jnp.arange(2))
