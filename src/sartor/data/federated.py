@@ -10,7 +10,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,6 @@ class Part(ABC):
     @abstractmethod
     def clients(self) -> Iterator[tuple[str, Arrays]]:
         """All clients with their arrays, in the order of ``sizes``."""
-
-    def reading(
-        self, client: str | None = None, file: Path | None = None
-    ) -> AbstractContextManager[None]:
-        """Turn errors of reading into ours; see :func:`reading`."""
-        return reading(file or self.file, client)
 
     def add(self, client: str, size: int) -> None:
         """Note a client and the number of its examples."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data.dataset import PARTS
-from sartor.data.federated import Arrays, Part, as_labels, columns_of
+from sartor.data.federated import Arrays, Part, as_labels, columns_of, reading
 from sartor.errors import DataError, FileError
 from sartor.progress import Bar
 
@@ -63,13 +63,13 @@ class LeafPart(Part):
         with Bar(f"{self.part} of LEAF, shards", len(self._shards)) as bar:
             for n, shard in enumerate(self._shards):
                 bar.update(n)
-                with self.reading(file=shard):
+                with reading(shard):
                     content = json.loads(shard.read_text(encoding="utf-8"))
                     users, data = content["users"], content["user_data"]
                     sizes = content.get("num_samples", [None] * len(users))
                     declared = list(zip(users, sizes, strict=True))
                 for client, size in declared:
-                    with self.reading(client, shard):
+                    with reading(shard, client):
                         arrays = _arrays(shard, client, data[client], size)
                     yield str(client), arrays
 

@@ -74,7 +74,7 @@ class SqlitePart(Part):
         super().__init__(file, part)
         self._split = split
         self._keys = []  # text or bytes, as they are in the file
-        with self.reading(), _opened(file) as data:
+        with reading(self.file), _opened(file) as data:
             for key, size in data.execute(self.sizes_query, split):
                 self.add(_text(key), int(size))
                 self._keys.append(key)
@@ -83,9 +83,9 @@ class SqlitePart(Part):
 
     def clients(self) -> Iterator[tuple[str, Arrays]]:
         """All clients with their arrays."""
-        with self.reading(), _opened(self.file) as data:
+        with reading(self.file), _opened(self.file) as data:
             for key, client in zip(self._keys, self.sizes, strict=True):
-                with self.reading(client):
+                with reading(self.file, client):
                     rows = data.execute(self.content_query, (*self._split, key))
                     arrays = self.arrays(client, [content for (content,) in rows])
                 self.check_columns(client, columns_of(arrays))
