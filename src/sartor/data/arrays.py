@@ -80,7 +80,7 @@ def from_arrays(
     if domain is not None:
         codes = domains.add(as_arrow(domain, "domain"), "domain", Place())
         equal_length({"client": owner, "domain": codes})
-        metadata["domain"] = domains.constant(codes, owner, clients.texts(), "domain")
+        metadata["domain"] = domains.constant(owner, clients.texts(), "domain")
     return finish(columns, owner, clients, metadata)
 
 

@@ -78,17 +78,14 @@ def open(
     kind = _recognise(path)
     roles = {"client": client, "label": label, "features": features, "domain": domain}
     roles["metadata"] = tuple(metadata) or None
-    if kind == "table":
-        for role in ("client", "label"):
-            if roles[role] is None:
-                raise ConfigError(
-                    f"{role}: name the column of {path} that holds the {role} (on the command "
-                    f"line, --{role} COLUMN)"
-                )
-    else:
-        for role, value in roles.items():
-            if value is not None:
-                raise ConfigError(f"{role}={value!r}: only for CSV and Parquet, not for {path}")
+    for role, value in roles.items():
+        if kind != "table" and value is not None:
+            raise ConfigError(f"{role}={value!r}: only for CSV and Parquet, not for {path}")
+        if kind == "table" and value is None and role in ("client", "label"):
+            raise ConfigError(
+                f"{role}: name the column of {path} that holds the {role} (on the command line, "
+                f"--{role} COLUMN)"
+            )
     if kind == "store":
         return open_store(path)
 

@@ -27,32 +27,29 @@ def is_leaf(path: Path) -> bool:
 
     JSON beside Parquet describes the Parquet files, as on Hugging Face.
     """
-    return not any(path.glob("*.parquet")) and any(_shards(path).values())
+    return not any(path.glob("*.parquet")) and bool(_shards(path))
 
 
 def leaf_parts(path: Path) -> list[Part]:
     """The parts in a shard, a directory of shards, or one with `train/` and `test/`."""
-    if not path.is_dir():
-        return [LeafPart(path, "train", [path])]
     shards = _shards(path)
-    if shards[path]:
-        return [LeafPart(path, "train", shards[path])]
-    if not shards[path / "train"]:
+    if "train" not in shards:
         raise FileError(f"{path}: no folder train/ with .json files in it; LEAF's layout is needed")
-    return [LeafPart(path / part, part, found) for part in PARTS if (found := shards[path / part])]
+    return [LeafPart(part, files) for part, files in shards.items()]
 
 
-def _shards(path: Path) -> dict[Path, list[Path]]:
-    """The JSON files of a directory and of the folders of its parts."""
-    folders = (path, *(path / part for part in PARTS))
-    return {folder: sorted(folder.glob("*.json")) for folder in folders}
+def _shards(path: Path) -> dict[str, list[Path]]:
+    """The JSON files of each part; a file and a directory of files are the training part."""
+    if files := sorted(path.glob("*.json")) if path.is_dir() else [path]:
+        return {"train": files}
+    return {part: files for part in PARTS if (files := sorted((path / part).glob("*.json")))}
 
 
 class LeafPart(Part):
     """The shards of one part."""
 
-    def __init__(self, file: Path, part: str, shards: Sequence[Path]) -> None:
-        super().__init__(file, part)
+    def __init__(self, part: str, shards: Sequence[Path]) -> None:
+        super().__init__(shards[0] if len(shards) == 1 else shards[0].parent, part)
         self._shards = shards
         for client, arrays in self.clients():
             self.check_columns(client, columns_of(arrays))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from sartor.data.dataset import ClientData, Column, Integers, assemble
+from sartor.data.dataset import ClientData, Column, assemble
 from sartor.data.encoding import Coder, Place, as_column, is_text, refuse_missing
 from sartor.data.federated import reading
 from sartor.data.store import Blocks, BlocksOnDisk, column_file, through_store
@@ -187,8 +187,6 @@ def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) ->
     x = Blocks() if folder is None else BlocksOnDisk(folder / column_file(0))
     clients, words = Coder(), Coder()
     coders = {name: Coder() for name in plan.metadata}
-    codes: dict[str, list[Integers]] = {name: [] for name in plan.metadata}
-    owners: list[Integers] = []
     labels: list[Column] = []
     row = 0
     for batch in batches:
@@ -199,30 +197,24 @@ def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) ->
         place = Place(row, owner, clients)
         label = column[plan.label]
         if is_text(label.type):
-            labels.append(words.add(label, plan.label, place))
+            words.add(label, plan.label, place)
         else:
             labels.append(as_column(_numbers(label, plan.label, place)))
         for name, source in plan.metadata.items():
-            codes[name].append(coders[name].add(column[source], source, place))
+            coders[name].add(column[source], source, place)
         if plan.features:
             x.append(_stack(column, plan.features, place))
-        owners.append(owner)
         row += len(batch)
     if not row:
         raise DataError("the table has no rows")
-    y, label_names = np.concatenate(labels), None
-    if words.values:
-        y, label_names = words.sorted(y)
-    ids, all_owners = clients.texts(), np.concatenate(owners)
-    metadata = {
-        name: coders[name].constant(np.concatenate(codes[name]), all_owners, ids, source)
-        for name, source in plan.metadata.items()
-    }
+    y, label_names = words.sorted() if words.values else (np.concatenate(labels), None)
+    ids, owner = clients.texts(), clients.codes()
+    constant = {n: coders[n].constant(owner, ids, source) for n, source in plan.metadata.items()}
     columns = {"x": x.finish(), "y": y} if plan.features else {"y": y}
+    names = plan.features or None
     return assemble(
-        columns, all_owners, ids, metadata=metadata, label_names=label_names,
-        feature_names=plan.features or None,
-    )  # fmt: skip
+        columns, owner, ids, metadata=constant, label_names=label_names, feature_names=names
+    )
 
 
 def _stack(column: Mapping[str, Any], features: Sequence[str], place: Place) -> Column:

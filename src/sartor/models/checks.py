@@ -107,7 +107,7 @@ def _check_inputs(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None
     wanted = {} if model.kind == "density" else {"x": model.input_shape}
     if model.input_shape is not None and found != wanted:
         raise DataError(
-            f"this {model.kind} model takes {wanted or 'no inputs'}, but an example of the data has "
+            f"this {model.kind} model takes {wanted or 'no inputs'}, but an example has "
             f"{found or 'no inputs'} (shapes by column); choose another model or leave out columns"
         )
 
