@@ -204,15 +204,13 @@ class ClientData:
         # Old parts keep their order: lexsort is stable, and a constant key moves nothing.
         draws = np.where(part == 0, mix(seed, "split", self.hashes[owner], place), np.uint64(0))
         order = np.lexsort((draws, part, owner))
-        offset = np.arange(len(owner)) - self.bounds[owner, 0]
-        from_end = m[owner] - offset  # of the client's training rows, in the drawn order
-        held = held_test[owner]
-        part[(from_end > 0) & (from_end <= held + held_validation[owner])] = 1
-        part[(from_end > 0) & (from_end <= held)] = 2
-        order = order[np.lexsort((part, owner))]
-
-        sizes += np.stack([-held_validation - held_test, held_validation, held_test], axis=1)
-        return replace(self, rows=self.rows[order], bounds=bounds_of(sizes))
+        # A client's training rows, in the drawn order, become three pieces; old parts follow.
+        taken = np.stack([m - held_validation - held_test, held_validation, held_test], axis=1)
+        pieces = np.concatenate([taken, sizes[:, 1:]], axis=1)
+        part = np.repeat(np.tile([0, 1, 2, 1, 2], len(self)), pieces.ravel())
+        sizes[:, 0] = 0
+        rows = self.rows[order[np.lexsort((part, owner))]]
+        return replace(self, rows=rows, bounds=bounds_of(sizes + taken))
 
     def merge_parts(self) -> ClientData:
         """Undo splits: every row in training, in its original order, and every client seen.

@@ -156,9 +156,8 @@ def order_shift(data: ClientData, permutations: int = 499, seed: int = 0) -> Ord
     curve = _cusum(summaries)
     k = int(curve.argmax()) + _margin(p)
     statistic = float(curve.max())
-    orders = shuffles(
-        mix(seed, "order shift", np.arange(permutations)), np.full(permutations, p)
-    ).reshape(permutations, p)
+    keys = mix(seed, "order shift", np.arange(permutations))
+    orders = shuffles(keys, np.full(permutations, p)).reshape(permutations, p)
     as_large = sum(float(_cusum(summaries[order]).max()) >= statistic - 1e-9 for order in orders)
     p_value = (1 + as_large) / (1 + permutations)
     gap = summaries[:k].mean(axis=0) - summaries[k:].mean(axis=0)
