@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data.dataset import PARTS
+from sartor.data.encoding import text_of
 from sartor.data.example_proto import parse_example
 from sartor.data.federated import Arrays, Part, as_labels, columns_of, native, part_files, reading
 from sartor.errors import DataError
@@ -76,7 +77,7 @@ class SqlitePart(Part):
         self._keys = []  # text or bytes, as they are in the file
         with reading(self.file), _opened(file) as data:
             for key, size in data.execute(self.sizes_query, split):
-                self.add(_text(key), int(size))
+                self.add(text_of(key), int(size))
                 self._keys.append(key)
         next(self.clients(), None)
         self.check_sizes()
@@ -166,10 +167,6 @@ def _names(file: Path, query: str) -> set[str]:
     """The names that a query finds."""
     with reading(file), _opened(file) as data:
         return {str(name) for (name,) in data.execute(query)}
-
-
-def _text(client: Any) -> str:
-    return client.decode("utf-8") if isinstance(client, bytes) else str(client)
 
 
 def _column(name: str, values: list[Any]) -> npt.NDArray[Any]:

@@ -171,28 +171,21 @@ class BlocksOnDisk(Blocks):
     def __init__(self, file: Path) -> None:
         self._file = file
         self._rows = 0
-        self._like: Column = np.empty(0)
 
     def append(self, block: Column) -> None:
         """Add rows."""
-        with self._file.open("ab") as handle:
-            if not self._rows:
-                self._like = block[:0]
-                self._header(handle)
+        with self._file.open("r+b" if self._rows else "w+b") as handle:
+            self._rows += len(block)
+            # numpy pads headers so that the first axis can grow without moving the data.
+            header = {
+                "descr": block.dtype.str,
+                "fortran_order": False,
+                "shape": (self._rows, *block.shape[1:]),
+            }
+            np.lib.format.write_array_header_1_0(handle, header)
+            handle.seek(0, os.SEEK_END)
             block.tofile(handle)
-        self._rows += len(block)
 
     def finish(self) -> Column:
         """All rows as one memory-mapped array."""
-        with self._file.open("r+b") as handle:
-            self._header(handle)
-        return np.asanyarray(np.load(self._file, mmap_mode="r", allow_pickle=False))
-
-    def _header(self, handle: Any) -> None:
-        # numpy pads headers so that the first axis can grow without moving the data.
-        header = {
-            "descr": self._like.dtype.str,
-            "fortran_order": False,
-            "shape": (self._rows, *self._like.shape[1:]),
-        }
-        np.lib.format.write_array_header_1_0(handle, header)
+        return _load(self._file)

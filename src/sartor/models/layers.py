@@ -78,7 +78,7 @@ def conv_conv_pool(first: Params, second: Params, x: jax.Array) -> jax.Array:
 
 
 def _conv_conv_pool(first: Params, second: Params, x: jax.Array) -> jax.Array:
-    """For CPUs, where arithmetic is dear: no product more than needed."""
+    """For CPUs, where arithmetic is the bottleneck: no more products than needed."""
     x = jax.nn.relu(conv3x3(first["w"], x) + first["b"])
     return jax.nn.relu(max_pool2x2(conv3x3(second["w"], x)) + second["b"])
 
@@ -99,7 +99,7 @@ def conv3x3(w: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def _conv_conv_pool_in_blocks(first: Params, second: Params, x: jax.Array) -> jax.Array:
-    """For GPUs, where bytes are dear: everything in blocks of 2×2 pixels.
+    """For GPUs, where memory traffic is the bottleneck: everything in blocks of 2×2 pixels.
 
     With the four pixels of a block side by side on the channel axis, a 3×3 convolution is a 2×2
     convolution of blocks: patches are four slices instead of nine and take less than half the

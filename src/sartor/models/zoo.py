@@ -191,7 +191,7 @@ def rebuild(spec: Mapping[str, Any]) -> Model:
 
 
 def as_model(what: str, given: Any) -> Model:
-    """A model that is one, or a table of a configuration that names a ready one."""
+    """A given model, or the ready model that a table of a configuration names."""
     if isinstance(given, Model):
         return given
     if not isinstance(given, dict):
