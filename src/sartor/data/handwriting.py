@@ -75,6 +75,9 @@ _TEXT = """We the People of the United States in order to form a more perfect Un
     Justice insure domestic Tranquility provide for the common Defense promote the general Welfare
     and secure the Blessings of Liberty to ourselves and our posterity do ordain and establish this
     CONSTITUTION for the United States of America"""
+# EMNIST takes letters for capitals that look the same.
+_MERGED = "".join(_TEXT.split()).translate(str.maketrans("cfimopsu", "CFIMOPSU"))
+_COPIED = np.array([CHARACTERS.index(c) for c in _FORM + _MERGED])
 _TEXT_WRITERS = 0.3
 """What NIST's writers copied: a form, and this share of the first population a text as well."""
 
@@ -155,16 +158,15 @@ def _sizes(keys: Words, at_school: Flags) -> Integers:
     u, v = uniforms(mix(keys, "left out")), uniforms(mix(keys, "text"))
     left_out = np.minimum(9 * (u / (1 - u)) ** 0.6, 140)
     wrote = (v < _TEXT_WRITERS) & ~at_school
-    text = np.where(wrote, v / _TEXT_WRITERS, 0) * (len(_copied()) - len(_FORM))
+    text = np.where(wrote, v / _TEXT_WRITERS, 0) * (len(_COPIED) - len(_FORM))
     return (len(_FORM) - left_out + text).astype(np.int64)
 
 
 def _labels(key: np.uint64, images: int) -> Integers:
     """The classes of a writer's images: the form in random order, the text, and over again."""
-    copied = _copied()
-    place = np.arange(len(copied))
+    place = np.arange(len(_COPIED))
     order = np.lexsort((mix(key, "labels", place), place >= len(_FORM)))
-    return np.resize(copied[order], images)
+    return np.resize(_COPIED[order], images)
 
 
 def _normal(*words: npt.ArrayLike) -> Floats:
@@ -277,10 +279,3 @@ def _features(points: npt.NDArray[np.float64], t: npt.NDArray[np.float64]) -> Fl
     waves = [wave(2 * np.pi * n * t) for n in (1, 2, 3) for wave in (np.cos, np.sin)]
     columns = [np.ones_like(t), x, y, x * x, x * y, y * y, *waves]
     return np.stack(columns, axis=1).astype(np.float32)
-
-
-@made_once(maxsize=1)
-def _copied() -> Integers:
-    """The classes of form and text, where EMNIST takes letters for capitals that look the same."""
-    text = "".join(_TEXT.split()).translate(str.maketrans("cfimopsu", "CFIMOPSU"))
-    return np.array([CHARACTERS.index(c) for c in _FORM + text])
