@@ -64,7 +64,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     with pytest.raises((FileError, KeyboardInterrupt)) as raised:
         write_atomic(path, "new")
     if isinstance(error, OSError):
-        assert f"cannot write {path}: No space left (3 bytes)" in str(raised.value)
+        assert f"cannot write {path}: No space left; what was there" in str(raised.value)
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
 
 
@@ -130,9 +130,9 @@ def test_trees_are_read_back(tmp_path):
 def test_trees_of_another_model_are_refused(tmp_path):
     path = tmp_path / "tree.safetensors"
     save_tree(path, TREE, {})
-    with pytest.raises(FileError, match="'c' is on one side only"):
+    with pytest.raises(FileError, match=r"'c' has shape None there and \(2,\) in the model"):
         load_tree(path, {**TREE, "c": TREE["b"]})
-    with pytest.raises(FileError, match=r"'b' has shape \(2,\), but the model's is \(3,\)"):
+    with pytest.raises(FileError, match=r"'b' has shape \(2,\) there and \(3,\) in the model"):
         load_tree(path, {**TREE, "b": np.zeros(3)})
 
 

@@ -1,4 +1,4 @@
-"""Things that are made once, whichever thread asks first."""
+"""A cache that makes each thing once, even if several threads ask."""
 
 from __future__ import annotations
 

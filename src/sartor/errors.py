@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def nearest(name: str, names: Iterable[str], otherwise: str = "there is") -> str:
+    """The end of an error message: the name that was probably meant, or those that there are.
+
+    >>> nearest("lable", ["x", "label"])
+    "did you mean 'label'?"
+    >>> nearest("colour", ["x", "label"])
+    'there is label, x'
+    """
+    names = sorted(names)
+    if near := get_close_matches(name, names, n=1, cutoff=0.5):
+        return f"did you mean {near[0]!r}?"
+    return f"{otherwise} {', '.join(names[:30])}{', ...' if len(names) > 30 else ''}"
+
 
 class SartorError(Exception):
     """Base of all errors that Sartor raises on purpose."""

@@ -22,7 +22,7 @@ from sartor.errors import FileError
 from sartor.trees import Tree, flatten, unflatten
 
 UNFINISHED = re.compile(r"\..+-[0-9a-f]{8}\.(part|new|old)")
-"""Names of what is being written, next to where it will be."""
+"""The names of unfinished files and directories, next to their final place."""
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -42,31 +42,21 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 def writing(path: Path) -> Iterator[BinaryIO]:
     """A new file to fill, which takes the place of ``path`` when the block ends well."""
     part = _beside(path, "part")
-    size = 0
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("xb") as file:
-            try:
+        with _naming(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            finally:
-                size = file.tell()
-        os.replace(part, path)
-    except FileError:
-        raise
-    except OSError as error:
-        raise FileError(
-            f"cannot write {path}: {error.strerror or error} ({size:,} bytes); what was there "
-            f"before is untouched; {remedy(error)}"
-        ) from error
+            os.replace(part, path)
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
 
 
 def cache_root(cache: str | os.PathLike[str] | None = None) -> Path:
-    """Where to keep what can be had again, and deleted at any time: ~/.cache/sartor if not told.
+    """The directory of files that may be deleted at any time (default: ~/.cache/sartor).
 
     >>> str(cache_root("here"))
     'here'
@@ -75,7 +65,7 @@ def cache_root(cache: str | os.PathLike[str] | None = None) -> Path:
 
 
 def sweep(directory: Path) -> None:
-    """Remove what writes that a kill cut short have left in a directory and below it.
+    """Remove what killed writes have left in a directory and below it.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -91,20 +81,13 @@ def sweep(directory: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def remedy(error: OSError) -> str:
-    """What to do about a file that cannot be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None):
-        return "free some space or choose another directory, then go on"
-    return "choose another directory"
-
-
 def is_free(path: Path) -> bool:
-    """Whether a directory can be made there: nothing is, or nothing but what a kill has left."""
+    """Whether a directory can be made there: nothing is there but what killed writes have left."""
     return not path.exists() or (path.is_dir() and all(map(is_unfinished, path.iterdir())))
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a name is that of something being written, or left by a kill."""
+    """Whether a path is something being written, or left by a killed write."""
     return UNFINISHED.fullmatch(path.name) is not None
 
 
@@ -115,12 +98,8 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """Read JSON, or say which file is damaged."""
-    try:
+    with _reading(path, "not readable JSON"):
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise FileError(f"{path} does not exist") from error
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path} is not readable JSON ({error}); it may be damaged") from error
 
 
 def save_tree(path: Path, tree: Tree, metadata: Mapping[str, str]) -> None:
@@ -137,26 +116,20 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 def load_tree(path: Path, like: Tree, index: int | None = None) -> Tree:
     """Read a tree of the structure of ``like``; with ``index``, one entry of stacked arrays."""
-    shapes = flatten(like)
-    leaves: dict[str, npt.NDArray[Any]] = {}
+    wanted = {name: tuple(leaf.shape) for name, leaf in flatten(like).items()}
     with _opened(path) as file:
-        names = set(file.keys())
-        if names != set(shapes):
-            odd = sorted(names ^ set(shapes))
-            raise FileError(
-                f"{path} does not hold this model: {odd[0]!r} is on one side only; "
-                "give the model that was saved"
-            )
-        for name, leaf in shapes.items():
-            part = file.get_slice(name)
-            stored = tuple(part.get_shape())[0 if index is None else 1 :]
-            if stored != tuple(leaf.shape):
+        parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        skipped = 0 if index is None else 1
+        stored = {name: tuple(part.get_shape())[skipped:] for name, part in parts.items()}
+        for name in sorted({*wanted, *stored}):
+            if stored.get(name) != wanted.get(name):
                 raise FileError(
-                    f"{path} does not hold this model: {name!r} has shape {stored}, "
-                    f"but the model's is {tuple(leaf.shape)}; give the model that was saved"
+                    f"{path} does not hold this model: {name!r} has shape {stored.get(name)} there "
+                    f"and {wanted.get(name)} in the model; give the model that was saved"
                 )
-            leaves[name] = file.get_tensor(name) if index is None else part[index : index + 1][0]
-    return unflatten(like, leaves)
+        if index is None:
+            return unflatten(like, {name: file.get_tensor(name) for name in parts})
+        return unflatten(like, {name: part[index : index + 1][0] for name, part in parts.items()})
 
 
 def load_arrays(path: Path, prefix: str) -> dict[str, npt.NDArray[Any]]:
@@ -170,7 +143,7 @@ def load_arrays(path: Path, prefix: str) -> dict[str, npt.NDArray[Any]]:
 def replacing(path: str | os.PathLike[str], ours: Callable[[Path], bool]) -> Iterator[Path]:
     """A new directory to fill, which takes the place of ``path`` when the block ends well.
 
-    What is there before must be an empty directory, or one that ``ours`` says may go.
+    An empty directory is replaced, and one for which ``ours`` is true; anything else is refused.
     """
     path = Path(path).expanduser().resolve()
     if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or ours(path))):
@@ -180,25 +153,36 @@ def replacing(path: str | os.PathLike[str], ours: Callable[[Path], bool]) -> Ite
         )
     new, old = _beside(path, "new"), _beside(path, "old")
     try:
-        new.mkdir(parents=True)
-        yield new
-        for file in (*new.iterdir(), new):
-            _flush(file)
-        if path.exists():
-            path.rename(old)
-        new.rename(path)
-        _flush(path.parent)
-    except FileError:
-        raise
-    except OSError as error:
-        raise FileError(
-            f"cannot write {path}: {error.strerror or error}; {remedy(error)}"
-        ) from error
+        with _naming(path):
+            new.mkdir(parents=True)
+            yield new
+            for file in (*new.iterdir(), new):
+                _flush(file)
+            if path.exists():
+                path.rename(old)
+            new.rename(path)
+            _flush(path.parent)
     finally:
         if old.exists() and not path.exists():
             old.rename(path)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Turn an error of writing into one that names the file and the remedy."""
+    try:
+        yield
+    except FileError:
+        raise
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)
+        remedy = "free some space or choose another directory, then go on"
+        raise FileError(
+            f"cannot write {path}: {error.strerror or error}; what was there before is untouched; "
+            + (remedy if full else "choose another directory")
+        ) from error
 
 
 def _flush(path: Path) -> None:
@@ -211,17 +195,23 @@ def _flush(path: Path) -> None:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
+    wrong = "damaged or not a safetensors file"
+    with _reading(path, wrong), safe_open(path, framework="numpy") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _reading(path: Path, wrong: str) -> Iterator[None]:
+    """Turn an error of reading into one that names the file and what is wrong with it."""
     try:
-        with safe_open(path, framework="numpy") as file:
-            yield file
+        yield
+    except FileError:
+        raise
     except FileNotFoundError as error:
         raise FileError(f"{path} does not exist") from error
-    except (OSError, SafetensorError) as error:
-        if isinstance(error, FileError):
-            raise
+    except (OSError, ValueError, SafetensorError) as error:
         raise FileError(
-            f"{path} is damaged or not a safetensors file ({error}); "
-            "restore it from a copy or make it again"
+            f"{path} is {wrong} ({error}); restore it from a copy or make it again"
         ) from error
 
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 _here = threading.local()
@@ -15,7 +15,7 @@ _here = threading.local()
 
 @contextlib.contextmanager
 def stopped_by(event: threading.Event) -> Iterator[None]:
-    """Work on this thread is asked to stop when the event is set, as by Ctrl-C on the main one."""
+    """Let the event stop work on this thread, as Ctrl-C does on the main thread."""
     _here.event = event
     try:
         yield
@@ -46,7 +46,7 @@ class Interrupts:
 
     @property
     def requested(self) -> bool:
-        """Whether somebody wants it to stop."""
+        """Whether a stop was requested."""
         return self._noted or asked_to_stop()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -62,12 +62,7 @@ class Interrupts:
                     self._before[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self.requested and kind is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -14,9 +13,9 @@ class Bar:
     """A progress bar to use in a ``with`` statement.
 
     Args:
-        title: what is going on.
-        total: how many units of work there are; None where that is not known.
-        show: whether to show it; on a terminal only if not given.
+        title: the name of the work.
+        total: the number of units of work; None if unknown.
+        show: whether to show the bar (default: only on a terminal).
 
     >>> with Bar("rounds", total=3, show=False) as bar:
     ...     bar.update(3, "loss 0.1")
@@ -37,11 +36,11 @@ class Bar:
         self._task = self._progress.add_task(title, total=total, note="")
 
     def update(self, done: int, note: str = "") -> None:
-        """Set how much is done, with a word about it."""
+        """Set how much is done, and a short note on it."""
         self._progress.update(self._task, completed=done, note=note)
 
     def line(self, text: str) -> None:
-        """Write a line where there is no terminal to show a bar on, but somebody may read a log."""
+        """Write a line for the log if there is no terminal for a bar."""
         if self._logs:
             sys.stderr.write(f"{text}\n")
 
@@ -49,10 +48,5 @@ class Bar:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()

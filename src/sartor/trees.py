@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import keystr
 
 Tree = Any
 """Any pytree of arrays."""
@@ -22,7 +23,7 @@ def flatten(tree: Tree) -> dict[str, Any]:
     {'dense_1/b': 2, 'dense_1/w': 1}
     """
     leaves, _ = jax.tree.flatten_with_path(tree)
-    return {"/".join(_name(key) for key in path): leaf for path, leaf in leaves}
+    return {keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
 def unflatten(like: Tree, leaves: Mapping[str, Any]) -> Tree:
@@ -74,10 +75,3 @@ def _constants(traced: Any) -> Iterator[Any]:
         ):
             if hasattr(inside, "eqns"):
                 yield from _constants(inside)
-
-
-def _name(key: Any) -> str:
-    for attribute in ("key", "name", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)

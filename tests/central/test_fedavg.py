@@ -326,7 +326,7 @@ def test_data_that_the_model_cannot_take_is_refused_before_training():
     data = classification(classes=4)
     with pytest.raises(DataError, match=r"client '\d+', column 'y'.*3.*classes=4"):
         sartor.FedAvg().fit(MODEL, data)
-    with pytest.raises(DataError, match=r"shape \(4,\).*takes \(5,\)"):
+    with pytest.raises(DataError, match=r"takes \{'x': \(5,\)\}, but .* has \{'x': \(4,\)\}"):
         sartor.FedAvg().fit(sartor.models.logistic(5, 4), data)
     with pytest.raises(DataError, match="density model takes no inputs"):
         sartor.FedAvg().fit(sartor.models.categorical(4), data)

@@ -71,9 +71,9 @@ def test_wrong_metadata():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([[1.0]], [0, 1], ["a", "b"]), "client has 2 entries, but the columns have {'x': 1"),
-        ((None, [0, 1], ["a"]), "client has 1 entries"),
-        ((None, 3, ["a", "b"]), "client has 2 entries"),
+        (([[1.0]], [0, 1], ["a", "b"]), "equal lengths, got {'x': 1, 'y': 2, 'client': 2"),
+        ((None, [0, 1], ["a"]), "equal lengths, got {'y': 2, 'client': 1"),
+        ((None, 3, ["a", "b"]), "equal lengths, got {'y': 'a single value', 'client': 2"),
         ((None, [0, 1], [["a", "b"]]), "client: one value for each row"),
         ((None, [0, 1], ["a", None]), "column 'client', row 1: the value is missing"),
         ((None, [0, 1], [1.0, np.nan]), "column 'client', row 1: the value is missing"),
@@ -82,7 +82,7 @@ def test_wrong_metadata():
         ((None, np.array([b"a", b"b"], object), ["a", "b"]), "labels must be numbers or words"),
         (({"y": [1, 2]}, [0, 1], ["a", "b"]), "must not be named 'y'"),
         ((None, [0, 1], ["a", "a"], ["u", "v"]), "client 'a', column 'domain': 'u' in row 0 but"),
-        ((None, [0, 1], ["a", "a"], ["u"]), "'domain' has 1 entries for 2 rows"),
+        ((None, [0, 1], ["a", "a"], ["u"]), "equal lengths, got {'client': 2, 'domain': 1"),
         (([1e300, 1], [0, 1], ["a", "b"]), "client 'a', column 'x', row 0 .*inf"),
         ((None, [], []), "no clients"),
     ],

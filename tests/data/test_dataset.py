@@ -103,9 +103,9 @@ def test_split_refuses_what_cannot_be():
         data.split(validation=0.5, test=0.5)
     with pytest.raises(ConfigError, match=r"seed=0.5"):
         data.split(test=0.5, seed=0.5)
-    with pytest.raises(ConfigError, match=r"test=0.1.*has a test part.*merge_parts"):
+    with pytest.raises(ConfigError, match=r"test=0.1.*has test rows.*merge_parts"):
         data.split(test=0.2).split(test=0.1)
-    with pytest.raises(ConfigError, match=r"validation=0.1.*has a validation part.*merge_parts"):
+    with pytest.raises(ConfigError, match=r"validation=0.1.*has validation rows.*merge_parts"):
         data.split(validation=0.2).split(validation=0.1)
     with pytest.raises(ConfigError, match=r"unseen=0.1.*has unseen clients.*merge_parts"):
         data.split(unseen=0.2).split(unseen=0.1)

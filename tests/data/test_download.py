@@ -100,7 +100,6 @@ def offer(server, monkeypatch):
             "sha256": hashlib.sha256(content).hexdigest(),
             "files": FILES,
             "clients": 3,
-            "size": len(content),
         }
         monkeypatch.setitem(SOURCES, "emnist", Source(**facts | changes))
         return content
@@ -126,10 +125,9 @@ def test_what_the_real_source_is():
     assert re.fullmatch(r"[0-9a-f]{64}", source.sha256) and source.files == FILES
 
 
-@pytest.mark.parametrize("size", ["known", None])
 @pytest.mark.parametrize("length", [True, False])
-def test_fresh_and_then_without_a_network(server, offer, members, tmp_path, capsys, size, length):
-    offer(packed(members), **({} if size else {"size": None}))
+def test_fresh_and_then_without_a_network(server, offer, members, tmp_path, capsys, length):
+    offer(packed(members))
     server.length = length
     folder = download("emnist", tmp_path / "cache", progress=True)
     check(folder, tmp_path, members)
@@ -188,14 +186,6 @@ def test_a_wrong_hash_removes_what_came(server, offer, members, tmp_path, start)
     assert len(server.asked) == 1 and len(content) > len(start)
 
 
-def test_a_wrong_size_is_noticed_before_anything_is_fetched(offer, members, tmp_path):
-    offer(packed(members), size=7)
-    part = put(tmp_path, "fed_emnist.tar.bz2.part", b"abc")
-    with pytest.raises(FileError, match=r"file has [\d,]+ bytes instead of 7"):
-        download("emnist", tmp_path / "cache")
-    assert part.read_bytes() == b"abc"
-
-
 def helps(error, tmp_path):
     """Everything that somebody without a network needs, in one line."""
     text = str(error)
@@ -207,23 +197,23 @@ def helps(error, tmp_path):
     return True
 
 
-@pytest.mark.parametrize("status, words", [(404, "404 Not F"), (416, "416 "), (503, "503 Serv")])
+@pytest.mark.parametrize("status, words", [(404, "404: Not F"), (416, "416: "), (503, "503: Serv")])
 def test_servers_that_refuse(server, archive, tmp_path, status, words):
     server.status = status
-    with pytest.raises(FileError, match=f"the server answered {words}") as caught:
+    with pytest.raises(FileError, match=f"HTTP Error {words}") as caught:
         download("emnist", tmp_path / "cache")
     assert helps(caught.value, tmp_path)
 
 
 def test_no_server_and_no_tls(server, offer, archive, tmp_path):
     offer(archive, url=SOURCES["emnist"].url.replace("http", "https"))
-    with pytest.raises(FileError, match=r"no connection \(.*SSL") as caught:
+    with pytest.raises(FileError, match=r"urlopen error .*SSL") as caught:
         download("emnist", tmp_path / "cache")
     assert helps(caught.value, tmp_path)
     server.shutdown()
     server.server_close()
     offer(archive)
-    with pytest.raises(FileError, match=r"no connection \(.*refused") as caught:
+    with pytest.raises(FileError, match=r"urlopen error .*refused") as caught:
         download("emnist", tmp_path / "cache")
     assert helps(caught.value, tmp_path)
 
@@ -317,7 +307,7 @@ def test_only_the_files_that_are_wanted_are_written(offer, members, tmp_path):
         ),
         (lambda m: packed({f"../{name}": b"" for name in m}), f"no {FILES[1]} and no {FILES[0]}"),
         (lambda m: b"no archive", "Invalid data stream"),
-        (lambda m: bz2.compress(b"no archive"), "ReadError"),
+        (lambda m: bz2.compress(b"no archive"), "truncated header"),
         (lambda m: packed(m)[:-1000], "file ended before"),
     ],
 )
@@ -387,5 +377,5 @@ def test_what_is_missing_is_named(server, offer, members, tmp_path):
     folder.mkdir(parents=True)
     (folder / FILES[0]).write_bytes(members[FILES[0]])
     (folder / FILES[1]).write_bytes(members[FILES[1]][:-500])
-    with pytest.raises(FileError, match=r"not there to its end, fed_emnist_test\.h5\)"):
+    with pytest.raises(FileError, match=r"cut short, fed_emnist_test\.h5\)"):
         download("emnist", tmp_path / "cache")

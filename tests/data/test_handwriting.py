@@ -164,7 +164,7 @@ def test_who_knows_the_population_reads_better():
 @pytest.mark.parametrize(
     ("argument", "value", "remedy"),
     [
-        ("writers", 0, "at least one"),
+        ("writers", 0, "at least 1"),
         ("writers", 2.5, "an integer"),
         ("images", 0, "a positive integer"),
         ("images", 1, "test=0"),

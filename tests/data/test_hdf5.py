@@ -90,7 +90,7 @@ def test_wrong_layouts(tmp_path):
         opened({"a": {"snippets": np.array([b"to be"], object), "label": [1]}})
     with pytest.raises(DataError, match="no column 'y'"):
         opened({"a": {"pixels": [1.0]}})
-    with pytest.raises(DataError, match="client 'a': columns of unequal lengths"):
+    with pytest.raises(DataError, match="client 'a': columns must have equal lengths"):
         opened({"a": {"pixels": [1.0, 2.0], "label": [1]}})
     with pytest.raises(DataError, match=r"client 'b': columns .* differ .* of client 'a'"):
         opened({"a": images(2), "b": {"label": [1]}})

@@ -173,7 +173,7 @@ def broken(path, statement, *values):
         ),
         (
             "UPDATE examples SET serialized_example_proto = ? WHERE rowid = 2",
-            [make_example({"pixels": np.zeros(784, np.float32), "label": b"two"})],
+            [make_example({"pixels": np.zeros(784, np.float32), "label": [b"two"]})],
             r"client 'f0001_01': .*'label' is text",
         ),
     ],

@@ -127,7 +127,7 @@ def test_damaged_files(saved):
     with pytest.raises(FileError, match=r"damaged.*rows must be"):
         sartor.data.open(path)
     (path / "data.json").write_text("{")
-    with pytest.raises(FileError, match=r"data.json: damaged"):
+    with pytest.raises(FileError, match=r"data.json: missing or damaged.*make"):
         sartor.data.open(path)
 
 

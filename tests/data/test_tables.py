@@ -156,7 +156,7 @@ def test_wrong_values(name, values, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"client": "usr"}, "client='usr': there is no such column; did you mean 'user'"),
+        ({"client": "usr"}, "client='usr': no such column; did you mean 'user'"),
         ({"label": "pets"}, "label='pets'.*'pet'"),
         ({"features": ["hight"]}, "features='hight'.*'height'"),
         ({"domain": "twn"}, "domain='twn'.*'town'"),

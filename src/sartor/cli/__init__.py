@@ -16,14 +16,13 @@ from sartor.cli import options
 from sartor.cli.data import data_app
 from sartor.cli.reproduce import reproduce_app
 from sartor.data import ClientData
-from sartor.errors import ConfigError, SartorError
+from sartor.errors import ConfigError, SartorError, nearest
 from sartor.experiments.pages import write_report
 from sartor.models import FACTORIES
 from sartor.personal import ALGORITHMS as PERSONAL
 from sartor.runs import advice_config, advise_run, read_config, run
 from sartor.runs.advised import OPTIONS
 from sartor.runs.config import GENERATORS
-from sartor.runs.values import nearest
 
 app = typer.Typer(
     name="sartor",

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sartor.data.dataset import ClientData, Column, nearest
+from sartor.data.dataset import ClientData, Column, equal_length, shape_of
 from sartor.data.encoding import Coder, Place, as_arrow, as_column, finish
-from sartor.errors import DataError
+from sartor.errors import DataError, nearest
 
 
 def from_dict(
@@ -44,8 +44,8 @@ def from_dict(
             like = first[name]
             if column.shape[1:] != like.shape[1:] or (name == "y" and _kind(column) != _kind(like)):
                 raise DataError(
-                    f"client {client!r}, column {name!r}: {column.dtype}{list(column.shape[1:])} "
-                    f"differs from {like.dtype}{list(like.shape[1:])} of client {first_id!r}"
+                    f"client {client!r}, column {name!r}: {shape_of(column)} differs from "
+                    f"{shape_of(like)} of client {first_id!r}"
                 )
     columns = {name: np.concatenate([t[name] for t in tables.values()]) for name in first}
     owner = np.repeat(np.arange(len(tables)), [len(t["y"]) for t in tables.values()])
@@ -74,15 +74,13 @@ def from_arrays(
     if "y" in features:
         raise DataError("x: a feature must not be named 'y', which is the labels' name")
     columns = {name: as_column(values) for name, values in {**features, "y": y}.items()}
-    clients, domains = Coder(), Coder()
+    clients, domains, metadata = Coder(), Coder(), {}
     owner = clients.add(as_arrow(client, "client"), "client", Place())
-    lengths = {name: len(column) if column.ndim else 1 for name, column in columns.items()}
-    if set(lengths.values()) != {len(owner)}:
-        raise DataError(f"client has {len(owner)} entries, but the columns have {lengths}")
-    metadata = {}
+    equal_length({**columns, "client": owner})
     if domain is not None:
         codes = domains.add(as_arrow(domain, "domain"), "domain", Place())
-        metadata["domain"] = domains.constant(codes, owner, clients.texts(), "domain")
+        equal_length({"client": owner, "domain": codes})
+        metadata["domain"] = domains.constant(owner, clients.texts(), "domain")
     return finish(columns, owner, clients, metadata)
 
 
@@ -99,11 +97,8 @@ def _client_columns(client: str, values: Any) -> dict[str, Column]:
     except ValueError as error:  # rows of unequal lengths
         raise DataError(f"client {client!r}: a column is no array ({error})") from error
     if "y" not in columns:
-        raise DataError(f"client {client!r} has no column 'y'{nearest('y', columns)}")
-    lengths = {name: len(c) if c.ndim else "a single value" for name, c in columns.items()}
-    if len(set(lengths.values())) > 1 or "a single value" in lengths.values():
-        raise DataError(f"client {client!r}: columns must have equal lengths, got {lengths}")
-    if not len(columns["y"]):
+        raise DataError(f"client {client!r} has no column 'y'; {nearest('y', columns)}")
+    if not equal_length(columns, f"client {client!r}: "):
         raise DataError(f"client {client!r} has no training rows: leave it out")
     return columns
 

@@ -105,8 +105,7 @@ def _changed(data: ClientData, format: str, folder: Path) -> list[str]:
             bytes_ = again[name].dtype == np.uint8 and column.dtype.kind == "f"
             if not bytes_ or _all_bytes(data, name):
                 changed.append(f"{name!r} is {new[name]} and not {shape_of(column)}")
-    doubled = _doubled(data) if format == "leaf" else []
-    if doubled:
+    if format == "leaf" and (doubled := _doubled(data)):
         changed.append(
             f"the first image is there once and not twice, as LEAF doubles it, for {len(doubled)} "
             f"clients ({doubled[0]!r} is the first)"
@@ -140,17 +139,14 @@ def _lost(data: ClientData) -> list[str]:
 
 def _clients(data: ClientData, part: str) -> Iterator[tuple[str, Arrays]]:
     """The clients that have examples in a part, with arrays as other projects name them."""
-    inputs = [name for name in data.columns if name != "y"]
+    image = set(data.columns) == {"x", "y"}
+    names = {"y": "label", "x": "pixels"} if image else {"y": "label"}
     for client, size in zip(data.ids, data.sizes(part), strict=True):
         if size:
-            arrays = {}
-            for name, values in data.client(client, part).items():
-                if name == "y":
-                    arrays["label"] = np.asarray(values)
-                else:
-                    bytes_ = values.dtype == np.uint8 and inputs == ["x"]
-                    pixels = values / np.float32(255) if bytes_ else np.asarray(values)
-                    arrays["pixels" if inputs == ["x"] else name] = pixels
+            found = data.client(client, part)
+            arrays = {names.get(name, name): np.asarray(values) for name, values in found.items()}
+            if image and arrays["pixels"].dtype == np.uint8:
+                arrays["pixels"] = arrays["pixels"] / np.float32(255)
             yield client, arrays
 
 

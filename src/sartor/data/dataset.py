@@ -6,11 +6,9 @@ parts, selections and splits are only index arrays over them.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import numbers
-import operator
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sartor.errors import ConfigError, DataError
+from sartor.errors import ConfigError, DataError, nearest
 from sartor.randomness import Words, client_hashes, mix
 
 Column = npt.NDArray[Any]
@@ -69,14 +67,13 @@ class ClientData:
     feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        metadata = {name: _metadata_column(values) for name, values in self.metadata.items()}
         fixed = {
             "columns": {name: _read_only(column) for name, column in self.columns.items()},
             "rows": _read_only(self.rows),
             "bounds": _read_only(self.bounds),
             "ids": tuple(self.ids),
             "seen": _read_only(self.seen),
-            "metadata": {name: _read_only(values) for name, values in metadata.items()},
+            "metadata": {name: _metadata_column(values) for name, values in self.metadata.items()},
         }
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
@@ -98,9 +95,7 @@ class ClientData:
     @cached_property
     def hashes(self) -> Words:
         """The stable hash of each client's id, from which all its randomness comes."""
-        hashes = client_hashes(self.ids)
-        hashes.setflags(write=False)
-        return hashes
+        return _read_only(client_hashes(self.ids))
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -122,7 +117,7 @@ class ClientData:
             return self._positions[client_id]
         except (KeyError, TypeError):
             hint = nearest(str(client_id), self.ids)
-            raise DataError(f"there is no client {client_id!r} among {len(self):,}{hint}") from None
+            raise DataError(f"no client {client_id!r} among {len(self):,}; {hint}") from None
 
     def owner_of(self, entry: int) -> int:
         """The position of the client that an entry of `rows` belongs to."""
@@ -180,7 +175,8 @@ class ClientData:
         >>> synthetic(clients=10, samples=20).split(unseen=0.3, validation=0.1, test=0.2)
         ClientData(10 clients, 200 examples: y int64; train 140, validation 20, test 40; 3 unseen)
         """
-        seed = _check_split(self, unseen, validation, test, seed)
+        seed = as_integer("seed", seed)
+        _check_split(self, unseen, validation, test)
         data = self
         if unseen:
             count = round(unseen * len(self))
@@ -208,15 +204,13 @@ class ClientData:
         # Old parts keep their order: lexsort is stable, and a constant key moves nothing.
         draws = np.where(part == 0, mix(seed, "split", self.hashes[owner], place), np.uint64(0))
         order = np.lexsort((draws, part, owner))
-        offset = np.arange(len(owner)) - self.bounds[owner, 0]
-        from_end = m[owner] - offset  # of the client's training rows, in the drawn order
-        held = held_test[owner]
-        part[(from_end > 0) & (from_end <= held + held_validation[owner])] = 1
-        part[(from_end > 0) & (from_end <= held)] = 2
-        order = order[np.lexsort((part, owner))]
-
-        sizes += np.stack([-held_validation - held_test, held_validation, held_test], axis=1)
-        return replace(self, rows=self.rows[order], bounds=bounds_of(sizes))
+        # A client's training rows, in the drawn order, become three pieces; old parts follow.
+        taken = np.stack([m - held_validation - held_test, held_validation, held_test], axis=1)
+        pieces = np.concatenate([taken, sizes[:, 1:]], axis=1)
+        part = np.repeat(np.tile([0, 1, 2, 1, 2], len(self)), pieces.ravel())
+        sizes[:, 0] = 0
+        rows = self.rows[order[np.lexsort((part, owner))]]
+        return replace(self, rows=rows, bounds=bounds_of(sizes + taken))
 
     def merge_parts(self) -> ClientData:
         """Undo splits: every row in training, in its original order, and every client seen.
@@ -244,7 +238,7 @@ class ClientData:
         """A hash (hex) that tells whether two datasets are the same.
 
         Covers ids, parts, seen, metadata, label names and the columns. Of a column above 256 MB
-        only its type, its shape and 256 blocks of 1 MB spread evenly over it are read.
+        only its type, its shape and 256 blocks of 1 MB, spread evenly, are read.
         """
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps([self.ids, self.label_names]).encode())
@@ -260,7 +254,17 @@ class ClientData:
         return digest.hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a directory that `sartor.data.open` memory-maps again (see `sartor.data.store`)."""
+        """Write a directory that `sartor.data.open` memory-maps again, whole or not at all.
+
+        A directory that was saved before is replaced, and nothing else is.
+
+        >>> import tempfile
+        >>> from sartor.data import open, synthetic
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     synthetic(clients=3, samples=2).save(folder + "/toy")
+        ...     open(folder + "/toy")
+        ClientData(3 clients, 6 examples: y int64)
+        """
         from sartor.data.store import save_store
 
         save_store(self, path)
@@ -316,12 +320,12 @@ def bounds_of(sizes: Integers) -> Integers:
     return np.concatenate([ends[:, -1:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
 
 
-def as_integer(name: str, value: int) -> int:
-    """An argument that must be an integer."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ConfigError(f"{name}={value!r}: an integer is needed") from None
+def as_integer(name: str, value: int, least: int | None = None) -> int:
+    """An argument that must be an integer, and perhaps at least so large."""
+    if not isinstance(value, numbers.Integral) or (least is not None and value < least):
+        limit = "" if least is None else f" of at least {least}"
+        raise ConfigError(f"{name}={value!r}: an integer{limit} is needed")
+    return int(value)
 
 
 def as_sizes(name: str, value: int | Sequence[int], clients: int) -> Integers:
@@ -332,17 +336,12 @@ def as_sizes(name: str, value: int | Sequence[int], clients: int) -> Integers:
     return np.broadcast_to(sizes, clients).astype(np.int64)
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of an error message: which of the existing names was probably meant.
-
-    >>> nearest("lable", ["x", "label"])
-    "; did you mean 'label'?"
-    """
-    names = list(names)
-    match = difflib.get_close_matches(name, names, n=1)
-    if match:
-        return f"; did you mean {match[0]!r}?"
-    return f"; there is {', '.join(map(repr, names[:8]))}{', ...' if len(names) > 8 else ''}"
+def equal_length(columns: Mapping[str, Any], where: str = "") -> int:
+    """The number of rows of some columns, which must be the same for all."""
+    lengths = {name: c.shape[0] if c.shape else "a single value" for name, c in columns.items()}
+    if len(set(lengths.values())) > 1 or "a single value" in lengths.values():
+        raise DataError(f"{where}columns must have equal lengths, got {lengths}")
+    return int(next(iter(lengths.values())))
 
 
 def shape_of(column: Column) -> str:
@@ -359,12 +358,13 @@ def _read_only(array: npt.ArrayLike) -> Column:
 
 def _metadata_column(values: npt.ArrayLike) -> Column:
     array = np.asarray(values)
-    return array if array.dtype.kind in "biufU" else np.array([str(v) for v in array.ravel()])
+    plain = array.dtype.kind in "biufU"
+    return _read_only(array if plain else [str(value) for value in array.ravel()])
 
 
 def _part_number(part: str) -> int:
     if part not in PARTS:
-        raise ConfigError(f"part={part!r} is not a part{nearest(str(part), PARTS)}")
+        raise ConfigError(f"part={part!r} is not a part; {nearest(str(part), PARTS)}")
     return PARTS.index(part)
 
 
@@ -375,7 +375,7 @@ def _row_blocks(array: Column, size: int) -> list[slice]:
 
 
 def _check_structure(data: ClientData) -> None:
-    """Everything that can be told without reading the columns."""
+    """All checks that do not need the values of columns."""
     p, rows, bounds = len(data.ids), data.rows, data.bounds
     if p == 0:
         raise DataError("no clients: at least one client with one example is needed")
@@ -383,12 +383,8 @@ def _check_structure(data: ClientData) -> None:
         twice = Counter(data.ids).most_common(1)[0][0]
         raise DataError(f"client {twice!r} appears twice: ids must be unique (as texts)")
     if "y" not in data.columns:
-        raise DataError(f"no column 'y' with the labels{nearest('y', data.columns)}")
-    for name, column in data.columns.items():
-        if column.ndim == 0 or len(column) != len(data.columns["y"]):
-            lengths = {n: len(c) if c.ndim else "a single value" for n, c in data.columns.items()}
-            raise DataError(f"column {name!r}: all columns must have equal lengths, got {lengths}")
-    n = len(data.columns["y"])
+        raise DataError(f"no column 'y' with the labels; {nearest('y', data.columns)}")
+    n = equal_length(data.columns)
     if bounds.shape != (p, 4) or rows.ndim != 1 or bounds.dtype.kind != "i":
         raise DataError(f"bounds must be integers [{p}, 4], got {bounds.dtype} {bounds.shape}")
     starts = np.append(bounds[:, 0], len(rows))
@@ -432,22 +428,17 @@ def _check_values(data: ClientData, name: str, column: Column) -> None:
             )
 
 
-def _check_split(data: ClientData, unseen: float, validation: float, test: float, seed: int) -> int:
-    fractions = {"unseen": unseen, "validation": validation, "test": test}
-    for name, value in fractions.items():
-        if not isinstance(value, numbers.Real) or not 0 <= value < 1:
-            raise ConfigError(f"{name}={value!r}: a fraction in [0, 1) is needed")
+def _check_split(data: ClientData, unseen: float, validation: float, test: float) -> None:
+    asked = {"unseen clients": unseen, "validation rows": validation, "test rows": test}
+    there = [~data.seen, data.sizes("validation"), data.sizes("test")]
+    for (what, fraction), present in zip(asked.items(), there, strict=True):
+        name = what.split()[0]
+        if not isinstance(fraction, numbers.Real) or not 0 <= fraction < 1:
+            raise ConfigError(f"{name}={fraction!r}: a fraction in [0, 1) is needed")
+        if fraction and present.any():
+            raise ConfigError(
+                f"{name}={fraction}: the data already has {what}; leave {name} at 0 to keep them, "
+                "or split data.merge_parts()"
+            )
     if validation + test >= 1:
         raise ConfigError(f"validation={validation} and test={test} leave no row for training")
-    for name in ("validation", "test"):
-        if fractions[name] and data.sizes(name).any():
-            raise ConfigError(
-                f"{name}={fractions[name]}: the data has a {name} part already; leave {name} at 0 "
-                "to keep it, or split data.merge_parts()"
-            )
-    if unseen and not data.seen.all():
-        raise ConfigError(
-            f"unseen={unseen}: the data has unseen clients already; leave unseen at 0 to keep "
-            "them, or split data.merge_parts()"
-        )
-    return as_integer("seed", seed)

@@ -1,13 +1,14 @@
 """Federated EMNIST from TensorFlow Federated's public storage, checked and ready to be opened.
 
-What was fetched in part is gone on with. What is there already, the archive or the files in it, is
-used without a question to the network, also where somebody has put it there by hand.
+Interrupted downloads resume. An archive or its files that are there already need no network, even
+if somebody has put them there by hand.
 """
 
 from __future__ import annotations
 
 import bz2
 import contextlib
+import fcntl
 import hashlib
 import http.client
 import os
@@ -21,14 +22,13 @@ from typing import Any
 
 import h5py
 
-from sartor.data.dataset import nearest
-from sartor.errors import ConfigError, FileError
+from sartor.errors import ConfigError, FileError, nearest
 from sartor.files import cache_root, sweep, writing
 from sartor.progress import Bar
 from sartor.version import __version__
 
 TIMEOUT = 30.0
-"""Seconds without a word from the server."""
+"""Seconds to wait for the server."""
 
 _BLOCK = 1 << 18
 _ERRORS = OSError, http.client.HTTPException, tarfile.TarError, EOFError
@@ -42,16 +42,14 @@ class Source:
     Attributes:
         url: a .tar.bz2 archive.
         sha256: the archive's hash, in hex.
-        files: the HDF5 files that are wanted of it.
-        clients: how many clients each of them has.
-        size: the archive's size in bytes; None where it is not known, and the hash must do.
+        files: the HDF5 files to take out of it.
+        clients: the number of clients in each of them.
     """
 
     url: str
     sha256: str
     files: tuple[str, ...]
     clients: int
-    size: int | None = None
 
     @property
     def archive(self) -> str:
@@ -86,7 +84,7 @@ def download(
         progress: whether to show a bar (default: only on a terminal).
     """
     if name not in SOURCES:
-        raise ConfigError(f"name={name!r}: it cannot be downloaded{nearest(name, SOURCES)}")
+        raise ConfigError(f"name={name!r}: it cannot be downloaded; {nearest(name, SOURCES)}")
     source = SOURCES[name]
     folder = cache_root(cache) / source.archive.removesuffix(".tar.bz2")
     if not _missing(source, folder):
@@ -100,16 +98,16 @@ def download(
                 _unpack(source, archive, progress)
     except _ERRORS as error:
         raise FileError(
-            f"cannot download {name}: {_reason(error)}; try again, or get {source.url} in another "
-            f"way and put {source.archive} into {folder} (or what of it is not there to its end, "
-            f"{' and '.join(_missing(source, folder))}), or do without: --data DIR takes data that "
-            "you have, --data generated makes some up"
+            f"cannot download {name}: {error}; try again, or get {source.url} in another "
+            f"way and put {source.archive} into {folder} (or the files that are missing or cut "
+            f"short, {' and '.join(_missing(source, folder))}), or do without: --data DIR takes "
+            "data that you have, --data generated makes some up"
         ) from error
     return folder
 
 
 def _missing(source: Source, folder: Path) -> list[str]:
-    """The files that are not there to their ends: h5py opens no file that was cut short."""
+    """The files that are missing or cut short: h5py does not open the latter."""
     missing = []
     for name in source.files:
         try:
@@ -128,12 +126,10 @@ def _missing(source: Source, folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Wait until nobody else is at it, where the file system can tell."""
+    """Wait until no other process downloads into the folder."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(ImportError, OSError):
-            import fcntl  # which not all systems have
-
+        with contextlib.suppress(OSError):  # some file systems have no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
@@ -141,60 +137,45 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _archive(source: Source, folder: Path, progress: bool | None) -> Path:
-    """The archive, checked: as it lies there, or fetched."""
-    archive = folder / source.archive
-    if not archive.exists():
-        part = folder / f"{source.archive}.part"
-        _fetch(source, part, progress)
-        os.replace(part, archive)
+    """The archive, checked: one that is there already, or fetched."""
+    archive, part = folder / source.archive, folder / f"{source.archive}.part"
+    if archive.exists():
+        if (found := _digest(archive)) != source.sha256:  # perhaps put there by hand, so not ours
+            raise FileError(
+                f"{archive} is cut short, damaged or something else, with SHA-256 {found} instead "
+                f"of {source.sha256}: remove it"
+            )
         return archive
-    found = _digest(archive).hexdigest()
-    if found != source.sha256:  # perhaps put there by hand, so it is not ours to remove
-        raise FileError(
-            f"{archive} is cut short, damaged or something else, with SHA-256 {found} instead of "
-            f"{source.sha256}: remove it"
-        )
-    return archive
+    if not part.exists() or _digest(part) != source.sha256:
+        _fetch(source, part, progress)
+        if (found := _digest(part)) != source.sha256:
+            part.unlink()
+            raise FileError(
+                f"what came has SHA-256 {found} instead of {source.sha256} and was removed"
+            )
+    return part.rename(archive)
 
 
 def _fetch(source: Source, part: Path, progress: bool | None) -> None:
     """Fetch what is missing of the archive; what has come is kept, however this ends."""
-    done, digest = 0, hashlib.sha256()
-    if part.exists():
-        done, digest = part.stat().st_size, _digest(part)
-    if digest.hexdigest() == source.sha256:
-        return
-    answer, done = _ask(source.url, done)
-    with answer:
-        total = source.size if answer.length is None else done + answer.length
-        if source.size not in (None, total):
-            raise FileError(
-                f"the server's file has {total:,} bytes instead of {source.size:,}, so it is "
-                "another one"
-            )
-        if not done:
-            digest = hashlib.sha256()
-        with (
-            part.open("ab" if done else "wb") as file,
-            Bar(f"{source.archive}, MB", total and total >> 20, progress) as bar,
-        ):
-            while block := answer.read(_BLOCK):
-                file.write(block)
-                digest.update(block)
-                done += len(block)
-                bar.update(done >> 20)
+    answer, start = _ask(source.url, part.stat().st_size if part.exists() else 0)
+    total = None if answer.length is None else start + answer.length
+    with (
+        answer,
+        part.open("ab" if start else "wb") as file,
+        Bar(f"{source.archive}, MB", total and total >> 20, progress) as bar,
+    ):
+        while block := answer.read(_BLOCK):
+            file.write(block)
+            bar.update(file.tell() >> 20)
+    done = part.stat().st_size
     if total is not None and done < total:
         raise FileError(f"the connection was cut after {done:,} of {total:,} bytes, which are kept")
-    if digest.hexdigest() != source.sha256:
-        part.unlink()
-        raise FileError(
-            f"what came has SHA-256 {digest.hexdigest()} instead of {source.sha256} and was removed"
-        )
 
 
-def _digest(path: Path) -> Any:
+def _digest(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256")
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _ask(url: str, start: int) -> tuple[Any, int]:
@@ -219,7 +200,7 @@ def _ask(url: str, start: int) -> tuple[Any, int]:
 
 
 def _unpack(source: Source, archive: Path, progress: bool | None) -> None:
-    """Write the files that are wanted, and nothing else, beside the archive."""
+    """Write the wanted files, and nothing else, next to the archive."""
     missing = set(source.files)
     with (
         archive.open("rb") as file,
@@ -240,15 +221,3 @@ def _unpack(source: Source, archive: Path, progress: bool | None) -> None:
             missing.remove(name)
     if missing:
         raise FileError(f"there is no {' and no '.join(sorted(missing))} in {archive}")
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"the server answered {error.code} {error.reason}"
-    if isinstance(error, urllib.error.URLError):
-        return f"there is no connection ({error.reason})"
-    if isinstance(error, FileError):
-        return str(error)
-    if isinstance(error, OSError):
-        return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-    return f"{type(error).__name__} {error}"

@@ -38,6 +38,7 @@ class Coder:
     """
 
     values: dict[Any, int] = field(default_factory=dict)
+    batches: list[Integers] = field(default_factory=list)
 
     def add(self, values: Any, column: str, place: Place) -> Integers:
         """The numbers of some more values."""
@@ -45,28 +46,28 @@ class Coder:
         coded = values.dictionary_encode()
         known = self.values
         numbers = [known.setdefault(value, len(known)) for value in coded.dictionary.to_pylist()]
-        return np.asarray(np.array(numbers, dtype=np.int64)[coded.indices.to_numpy()])
+        self.batches.append(np.array(numbers, dtype=np.int64)[coded.indices.to_numpy()])
+        return self.batches[-1]
+
+    def codes(self) -> Integers:
+        """The numbers of all values that were added."""
+        return np.concatenate(self.batches)
 
     def texts(self) -> list[str]:
         """The values as texts, by number."""
         return [text_of(value) for value in self.values]
 
-    def sorted(self, codes: Integers) -> tuple[Column, tuple[str, ...]]:
-        """The codes as class numbers in sorted order, and the sorted words."""
+    def sorted(self) -> tuple[Column, tuple[str, ...]]:
+        """The class numbers of all values, by their sorted order, and the sorted words."""
         names = sorted(self.values)
         rank = np.empty(len(names), dtype=np.int32)
         rank[[self.values[name] for name in names]] = np.arange(len(names))
-        return rank[codes], tuple(names)
+        return rank[self.codes()], tuple(names)
 
-    def constant(
-        self, codes: Integers, owner: Integers, ids: Sequence[str], column: str
-    ) -> list[Any]:
-        """The one value of each client, where `codes` has one for each row."""
-        if len(codes) != len(owner):
-            raise DataError(f"{column!r} has {len(codes)} entries for {len(owner)} rows")
-        first = np.empty(len(ids), dtype=np.int64)
-        first[owner[::-1]] = np.arange(len(owner))[::-1]  # the last assignment stays
-        values = list(self.values)
+    def constant(self, owner: Integers, ids: Sequence[str], column: str) -> list[Any]:
+        """The one value of each client, of values that were added row by row."""
+        codes, values = self.codes(), list(self.values)
+        _, first = np.unique(owner, return_index=True)
         for i in np.flatnonzero(codes != codes[first[owner]])[:1]:
             k = owner[i]
             raise DataError(
@@ -133,6 +134,6 @@ def finish(
         words, texts = Coder(), as_arrow(columns["y"], "y")
         if not is_text(texts.type) and not pa.types.is_null(texts.type):
             raise DataError(f"column 'y': labels must be numbers or words, got {texts.type}")
-        codes = words.add(texts, "y", Place(0, owner, clients))
-        columns["y"], label_names = words.sorted(codes)
+        words.add(texts, "y", Place(0, owner, clients))
+        columns["y"], label_names = words.sorted()
     return assemble(columns, owner, clients.texts(), metadata=metadata, label_names=label_names)

@@ -11,7 +11,8 @@ and each list has one repeated field, ``value = 1``, packed or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import io
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy.typing as npt
 Feature = list[bytes] | npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_SIZES = {_FIXED64: 8, _FIXED32: 4}
 _MOST_BYTES = 10
 """Of a variable-length integer of 64 bits."""
 
@@ -39,12 +41,11 @@ def parse_example(data: bytes) -> dict[str, Feature]:
 
 
 def make_example(features: Mapping[str, Any]) -> bytes:
-    """The bytes of an Example with these features: bytes, lists of them, or arrays of numbers."""
+    """The bytes of an Example with these features: lists of bytes, or arrays of numbers."""
     entries = b""
     for name, value in features.items():
-        if isinstance(value, (bytes, list)):
-            several = [value] if isinstance(value, bytes) else value
-            feature = _message(1, b"".join(_message(1, item) for item in several))
+        if isinstance(value, list):
+            feature = _message(1, b"".join(_message(1, item) for item in value))
         elif np.asarray(value).dtype.kind == "f":
             feature = _message(2, _message(1, np.asarray(value, "<f4").tobytes()))
         else:
@@ -55,83 +56,66 @@ def make_example(features: Mapping[str, Any]) -> bytes:
 
 
 def _feature(data: bytes) -> Feature:
-    lists: dict[int, Callable[[bytes], Feature]] = {1: _texts, 2: _floats, 3: _integers}
     found: Feature = []
-    for number, kind, part in _fields(data):
-        if kind == _BYTES and number in lists:
-            found = lists[number](part)
+    for number, kind, content in _fields(data):
+        if kind != _BYTES or number not in (1, 2, 3):
+            continue
+        values = [(kind, value) for name, kind, value in _fields(content) if name == 1]
+        if number == 1:
+            found = [value for kind, value in values if kind == _BYTES]
+        elif number == 2:  # bytes are several floats, packed
+            floats = [np.frombuffer(v, "<f4") for kind, v in values if kind in (_BYTES, _FIXED32)]
+            found = np.concatenate([*floats, np.zeros(0, np.float32)])
+        else:  # bytes are several integers, packed
+            integers: list[int] = []
+            for kind, value in values:
+                if kind == _VARINT:
+                    integers.append(value)
+                elif kind == _BYTES:
+                    integers += _varints(value)
+            found = np.array(integers, np.uint64).astype(np.int64)
     return found
 
 
-def _texts(data: bytes) -> list[bytes]:
-    return [bytes(value) for value in _messages(data, 1)]
-
-
-def _floats(data: bytes) -> npt.NDArray[np.float32]:
-    parts = []
-    for number, kind, part in _fields(data):
-        if number == 1 and kind in (_BYTES, _FIXED32):
-            if len(part) % 4:
-                raise ValueError("floats of a length that is no multiple of four bytes")
-            parts.append(np.frombuffer(part, "<f4"))
-    return np.concatenate(parts).astype(np.float32) if parts else np.zeros(0, np.float32)
-
-
-def _integers(data: bytes) -> npt.NDArray[np.int64]:
-    values: list[int] = []
-    for number, kind, part in _fields(data):
-        if number == 1 and kind == _VARINT:
-            values.append(part)
-        elif number == 1 and kind == _BYTES:
-            at = 0
-            while at < len(part):
-                value, at = _read_varint(part, at)
-                values.append(value)
-    return np.array(values, np.uint64).astype(np.int64)
-
-
 def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
-    for number, kind, part in _fields(data):
-        if number == wanted and kind == _BYTES:
-            yield part
+    return (value for number, kind, value in _fields(data) if (number, kind) == (wanted, _BYTES))
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
     """The fields of a message: number, kind, and the value (an integer, or bytes)."""
-    at = 0
-    while at < len(data):
-        tag, at = _read_varint(data, at)
-        number, kind = tag >> 3, tag & 7
+    stream = io.BytesIO(data)
+    while stream.tell() < len(data):
+        number, kind = divmod(_read_varint(stream), 8)
         if number == 0:
             raise ValueError("a field without a number")
         if kind == _VARINT:
-            value, at = _read_varint(data, at)
-            yield number, kind, value
+            yield number, kind, _read_varint(stream)
             continue
-        if kind == _BYTES:
-            size, at = _read_varint(data, at)
-        elif kind in (_FIXED32, _FIXED64):
-            size = 4 if kind == _FIXED32 else 8
-        else:
+        if kind not in (_BYTES, *_SIZES):
             raise ValueError(f"a field of the unknown kind {kind}")
-        if at + size > len(data):
-            raise ValueError(f"a field of {size} bytes, of which {len(data) - at} are there")
-        yield number, kind, data[at : at + size]
-        at += size
+        size = _read_varint(stream) if kind == _BYTES else _SIZES[kind]
+        left = len(data) - stream.tell()
+        if size > left:
+            raise ValueError(f"a field of {size} bytes, of which {left} are there")
+        yield number, kind, stream.read(size)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _varints(data: bytes) -> Iterator[int]:
+    stream = io.BytesIO(data)
+    while stream.tell() < len(data):
+        yield _read_varint(stream)
+
+
+def _read_varint(stream: io.BytesIO) -> int:
+    """An integer in groups of 7 bits, the lowest first; the eighth bit says that more follow."""
     value = 0
     for place in range(_MOST_BYTES):
-        if at >= len(data):
+        byte = stream.read(1)
+        if not byte:
             raise ValueError("an integer that is cut short")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            if value >= 2**64:
-                break
-            return value, at
+        value |= (byte[0] & 0x7F) << (7 * place)
+        if byte[0] < 0x80 and value < 2**64:
+            return value
     raise ValueError("an integer of more than 64 bits")
 
 

@@ -10,9 +10,9 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,12 @@ Columns = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """The type of every column, and the shape of an example in it."""
 
 LABELS = np.iinfo(np.int32)
-"""The labels that formats without a type of their own are read as."""
+"""The range of labels in formats that do not store their type."""
 
 _COMPRESSION = 2000
-"""How many times larger than its file data may be: zlib can do 1032."""
+"""How many times larger than its file data may be; zlib reaches 1032."""
 _SMALL = 1 << 20
-"""Bytes that make no file suspicious."""
+"""Bytes that any file may declare."""
 
 _WRITER = re.compile(r"(?:[0-9a-f]{16}:)?f(\d{4})_\d{2}")
 
@@ -40,14 +40,11 @@ class Part(ABC):
     """One part of a data set, "train", "validation" or "test", in one format.
 
     Attributes:
-        errors: what the format's library raises on damaged files.
         file: the file or folder, to be named in errors.
         part: which part.
         sizes: how many examples each client has.
         columns: the columns, the same for all clients.
     """
-
-    errors: ClassVar[tuple[type[Exception], ...]]
 
     def __init__(self, file: Path, part: str) -> None:
         self.file, self.part = file, part
@@ -57,12 +54,6 @@ class Part(ABC):
     @abstractmethod
     def clients(self) -> Iterator[tuple[str, Arrays]]:
         """All clients with their arrays, in the order of ``sizes``."""
-
-    def reading(
-        self, client: str | None = None, file: Path | None = None
-    ) -> AbstractContextManager[None]:
-        """Turn the library's errors into ours; see :func:`reading`."""
-        return reading(file or self.file, client, self.errors)
 
     def add(self, client: str, size: int) -> None:
         """Note a client and the number of its examples."""
@@ -100,13 +91,16 @@ class Part(ABC):
 
 
 @contextmanager
-def reading(file: Path, client: str | None, errors: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Turn a library's error into one that names the file, the client and the remedy."""
+def reading(file: Path, client: str | None = None) -> Iterator[None]:
+    """Turn a library's error into one that names the file, the client and the remedy.
+
+    Libraries raise nearly anything on damaged files: Pillow calls a damaged PNG a syntax error.
+    """
     try:
         yield
-    except SartorError:
+    except (SartorError, MemoryError):
         raise
-    except errors as error:
+    except Exception as error:
         where = f"{file}" if client is None else f"{file}, client {client!r}"
         raise FileError(
             f"{where}: cannot be read ({error}); the file is damaged, cut short or of another "
@@ -157,7 +151,7 @@ def columns_of(arrays: Arrays) -> Columns:
 
 
 def as_labels(file: Path, client: str, values: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """Whole numbers as the labels of all formats are kept; refuse those that would not fit."""
+    """Labels as int32; refuse those that do not fit."""
     beyond = (values < LABELS.min) | (values > LABELS.max)
     if beyond.any():
         raise DataError(
@@ -168,7 +162,7 @@ def as_labels(file: Path, client: str, values: npt.NDArray[Any]) -> npt.NDArray[
 
 
 def in_words(columns: Columns) -> str:
-    """Columns as an error names them."""
+    """Columns in the words of an error."""
     return ", ".join(f"{name} {kind}{list(shape)}" for name, (kind, shape) in columns.items())
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from sartor.data.federated import Arrays, Part, as_labels
+from sartor.data.federated import Arrays, Part, as_labels, reading
 from sartor.data.tables import is_parquet
 from sartor.errors import DataError
 
@@ -40,18 +40,13 @@ def is_femnist(path: Path) -> bool:
 class FemnistPart(Part):
     """All shards. The format has no parts, so everything is for training until it is split."""
 
-    # Pillow calls a damaged PNG a syntax error.
-    errors = (
-        OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, pa.ArrowException
-    )  # fmt: skip
-
     def __init__(self, path: Path) -> None:
         super().__init__(path, "train")
         self.columns = {
             "label": (np.dtype(np.int32), ()),
             "pixels": (np.dtype(np.uint8), _SHAPE),
         }
-        with self.reading():
+        with reading(self.file):
             table = self._table("writer_id", "character")
             ids = table["writer_id"].to_pylist()
             if None in ids or table["character"].null_count:
@@ -72,16 +67,16 @@ class FemnistPart(Part):
         """Some columns of all shards."""
         tables = []
         for file in _files(self.file):
-            with self.reading(file=file):
+            with reading(file):
                 tables.append(pq.read_table(file, columns=list(columns)).select(columns))
         return pa.concat_tables(tables, promote_options="default")
 
     def clients(self) -> Iterator[tuple[str, Arrays]]:
         """All clients with their arrays."""
-        with self.reading():
+        with reading(self.file):
             encoded = self._table("image")["image"]
         for client, rows in self._rows.items():
-            with self.reading(client):
+            with reading(self.file, client):
                 images = encoded.take(pa.array(rows)).to_pylist()
                 pixels = np.stack([_decoded(image["bytes"]) for image in images])
                 labels = as_labels(self.file, client, self._labels[rows])

@@ -1,4 +1,4 @@
-"""Opening data by path: the format is recognised, and what does not fit in memory is mapped."""
+"""Opening data by path: recognises the format, and maps data that does not fit in memory."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def open(
         domain: for CSV and Parquet, the column with the client's domain.
         metadata: for CSV and Parquet, other columns with one value for each client.
         memory_limit: bytes; larger data is written once to a native directory under `cache` and
-            memory-mapped from there. None for half of the machine's memory.
-        cache: where to; None for ~/.cache/sartor. It can be deleted at any time.
+            memory-mapped from there. The default is half of the machine's memory.
+        cache: parent of that directory (default: ~/.cache/sartor). It can be deleted at any time.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -78,17 +78,14 @@ def open(
     kind = _recognise(path)
     roles = {"client": client, "label": label, "features": features, "domain": domain}
     roles["metadata"] = tuple(metadata) or None
-    if kind == "table":
-        for role in ("client", "label"):
-            if roles[role] is None:
-                raise ConfigError(
-                    f"{role}: name the column of {path} that holds the {role} (on the command "
-                    f"line, --{role} COLUMN)"
-                )
-    else:
-        for role, value in roles.items():
-            if value is not None:
-                raise ConfigError(f"{role}={value!r}: only for CSV and Parquet, not for {path}")
+    for role, value in roles.items():
+        if kind != "table" and value is not None:
+            raise ConfigError(f"{role}={value!r}: only for CSV and Parquet, not for {path}")
+        if kind == "table" and value is None and role in ("client", "label"):
+            raise ConfigError(
+                f"{role}: name the column of {path} that holds the {role} (on the command line, "
+                f"--{role} COLUMN)"
+            )
     if kind == "store":
         return open_store(path)
 

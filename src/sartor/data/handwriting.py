@@ -28,14 +28,14 @@ CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 """The 62 classes, in EMNIST's order."""
 
 _FONTS = {"futural": 1.0, "cursive": 1.0, "scripts": 0.8, "timesi": 0.6}
-"""And how much ink they need: strokes that a font draws twice need less."""
+"""The fonts, and how much ink each needs: less where a font draws strokes twice."""
 
 
 class Population(NamedTuple):
     """What writers have in common.
 
     Attributes:
-        domain: what it is called in the metadata.
+        domain: its name in the metadata.
         fonts: the share of writers who learned to write by each font.
         alike: how often a writer gives the glyphs of a group in `_ALIKE` each other's shapes.
         turn: a glyph gets the shape of the next one of its group (1) or of the one before (-1).
@@ -75,6 +75,9 @@ _TEXT = """We the People of the United States in order to form a more perfect Un
     Justice insure domestic Tranquility provide for the common Defense promote the general Welfare
     and secure the Blessings of Liberty to ourselves and our posterity do ordain and establish this
     CONSTITUTION for the United States of America"""
+# EMNIST takes letters for capitals that look the same.
+_MERGED = "".join(_TEXT.split()).translate(str.maketrans("cfimopsu", "CFIMOPSU"))
+_COPIED = np.array([CHARACTERS.index(c) for c in _FORM + _MERGED])
 _TEXT_WRITERS = 0.3
 """What NIST's writers copied: a form, and this share of the first population a text as well."""
 
@@ -85,7 +88,7 @@ _POINTS = 96  # where the pen leaves ink, along all strokes of a glyph: less tha
 
 
 def _spread(shift: float, stretch: float, bend: float, wave: float) -> Floats:
-    """Standard deviations of what `_features` are multiplied by, relative to a glyph's height."""
+    """Standard deviations of the coefficients of `_features`, relative to a glyph's height."""
     waves = [wave, wave, 0.6 * wave, 0.6 * wave, 0.4 * wave, 0.4 * wave]
     return np.array([shift, *[stretch] * 2, *[bend] * 3, *waves], np.float32)[:, None]
 
@@ -106,12 +109,12 @@ def handwriting(
 ) -> ClientData:
     """Images of generated writers: "x" as bytes (255 is paper), "y" of 62 classes, and "domain".
 
-    A writer depends on the seed and its own number alone: the first 548 of 3,400 are the 548.
+    A writer depends only on the seed and its number: more writers do not change the first ones.
 
     Args:
-        writers: how many clients.
-        images: how many each has in both parts, one number or one for each writer; like EMNIST's if
-            not given, from about 40 to about 450.
+        writers: the number of clients.
+        images: the number of images of a writer, one number or one for each writer (default: like
+            EMNIST's, from about 40 to about 450).
         second: the share of writers of the second population, the high school's.
         test: the share of each writer's images in the test part, but at least one; 0 for none.
         seed: any integer.
@@ -119,9 +122,7 @@ def handwriting(
     >>> handwriting(writers=3, images=20)
     ClientData(3 clients, 60 examples: x uint8[28, 28], y int32; train 54, test 6)
     """
-    writers, seed = as_integer("writers", writers), as_integer("seed", seed)
-    if writers < 1:
-        raise ConfigError(f"writers={writers}: at least one is needed")
+    writers, seed = as_integer("writers", writers, least=1), as_integer("seed", seed)
     if not isinstance(second, numbers.Real) or not 0 <= second <= 1:
         raise ConfigError(f"second={second!r}: a share in [0, 1] is needed")
     if not isinstance(test, numbers.Real) or not 0 <= test < 1:
@@ -130,7 +131,12 @@ def handwriting(
     keys = mix(seed, "handwriting", client_hashes(ids))
     at_school = uniforms(mix(keys, "population")) < second
     populations = [HIGH_SCHOOL if school else CENSUS for school in at_school]
-    sizes = _sizes(keys, at_school) if images is None else _given(images, writers, test)
+    sizes = _sizes(keys, at_school) if images is None else as_sizes("images", images, writers)
+    if test and sizes.min() < 2:
+        raise ConfigError(
+            f"images={images!r}: a writer needs two, one to train on and one to test on; give more,"
+            " or test=0"
+        )
     x = np.empty((int(sizes.sum()), _SIDE, _SIDE), np.uint8)
     y = np.empty(len(x), np.int32)
     part = np.zeros(len(x), np.int64)
@@ -147,35 +153,24 @@ def handwriting(
     return assemble({"x": x, "y": y}, owner, ids, part=part, metadata={"domain": domain})
 
 
-def _given(images: int | Sequence[int], writers: int, test: float) -> Integers:
-    sizes = as_sizes("images", images, writers)
-    if test and sizes.min() < 2:
-        raise ConfigError(
-            f"images={images!r}: a writer needs two, one to train on and one to test on; give more,"
-            " or test=0"
-        )
-    return sizes
-
-
 def _sizes(keys: Words, at_school: Flags) -> Integers:
     """Most of the form, with a long tail of writers who left out much, and for some a text."""
     u, v = uniforms(mix(keys, "left out")), uniforms(mix(keys, "text"))
     left_out = np.minimum(9 * (u / (1 - u)) ** 0.6, 140)
     wrote = (v < _TEXT_WRITERS) & ~at_school
-    text = np.where(wrote, v / _TEXT_WRITERS, 0) * (len(_copied()) - len(_FORM))
+    text = np.where(wrote, v / _TEXT_WRITERS, 0) * (len(_COPIED) - len(_FORM))
     return (len(_FORM) - left_out + text).astype(np.int64)
 
 
 def _labels(key: np.uint64, images: int) -> Integers:
-    """The classes of a writer's images: of the form in any order, of the text, and over again."""
-    copied = _copied()
-    place = np.arange(len(copied))
+    """The classes of a writer's images: the form in random order, the text, and over again."""
+    place = np.arange(len(_COPIED))
     order = np.lexsort((mix(key, "labels", place), place >= len(_FORM)))
-    return np.resize(copied[order], images)
+    return np.resize(_COPIED[order], images)
 
 
 def _normal(*words: npt.ArrayLike) -> Floats:
-    """As good as normal draws, in exact arithmetic and never far out: sums of four uniform ones."""
+    """Nearly normal draws: sums of four uniform ones, exact on every machine, without outliers."""
     quarters = mix(*words)[..., None].view(np.uint16)
     sums = quarters.sum(axis=-1, dtype=np.uint32).astype(np.float32)
     return (sums / np.float32(2**16) - np.float32(2)) * np.float32(3**0.5)
@@ -218,7 +213,7 @@ def _write(
 
 
 def _draw(points: Floats, ink: Floats) -> npt.NDArray[np.uint8]:
-    """Images with so much ink at every point [n, points, xy], counted from the middle.
+    """Images [n, 28, 28] with this much ink at points [n, points, xy] around the centre.
 
     A point wets the four pixels around it, the ink runs a little, and little ink is not seen.
     """
@@ -279,15 +274,8 @@ def _glyphs() -> _Glyphs:
 
 
 def _features(points: npt.NDArray[np.float64], t: npt.NDArray[np.float64]) -> Floats:
-    """What points move by: their place, its squares, and waves along the strokes."""
+    """The terms of a warp: a point's place, its squares, and waves along the strokes."""
     x, y = points.T
     waves = [wave(2 * np.pi * n * t) for n in (1, 2, 3) for wave in (np.cos, np.sin)]
     columns = [np.ones_like(t), x, y, x * x, x * y, y * y, *waves]
     return np.stack(columns, axis=1).astype(np.float32)
-
-
-@made_once(maxsize=1)
-def _copied() -> Integers:
-    """The classes of form and text, where EMNIST takes letters for capitals that look the same."""
-    text = "".join(_TEXT.split()).translate(str.maketrans("cfimopsu", "CFIMOPSU"))
-    return np.array([CHARACTERS.index(c) for c in _FORM + text])

@@ -9,7 +9,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from sartor.data.federated import Arrays, Part, native, part_files
+from sartor.data.dataset import equal_length
+from sartor.data.federated import Arrays, Part, native, part_files, reading
 from sartor.errors import DataError
 
 
@@ -31,11 +32,9 @@ def hdf5_parts(path: Path) -> list[Part]:
 class Hdf5Part(Part):
     """One file."""
 
-    errors = OSError, RuntimeError, KeyError, ValueError, AttributeError
-
     def __init__(self, file: Path, part: str) -> None:
         super().__init__(file, part)
-        with self.reading(), h5py.File(file) as h5:
+        with reading(self.file), h5py.File(file) as h5:
             examples = h5.get("examples")
             if not isinstance(examples, h5py.Group):
                 raise DataError(
@@ -43,31 +42,25 @@ class Hdf5Part(Part):
                     "Federated is needed, examples/<client>/<column>"
                 )
             for client in examples:
-                self._scan(client, examples)
+                with reading(file, client):
+                    self._scan(client, examples[client])
         self.check_sizes()
 
-    def _scan(self, client: str, examples: Any) -> None:
-        with self.reading(client):
-            group = examples[client]
-            if not isinstance(group, h5py.Group) or not group:
-                raise DataError(f"{self.file}, client {client!r}: a group of columns is needed")
-            if any(isinstance(name, bytes) for name in (client, *group)):
-                raise ValueError("a name that is no text")  # which h5py gives as bytes
-            facts = {name: (column.dtype, column.shape) for name, column in group.items()}
-        lengths: dict[str, Any] = {
-            name: shape[0] if shape else None for name, (_, shape) in facts.items()
-        }
-        if len(set(lengths.values())) > 1 or None in lengths.values():
-            raise DataError(f"{self.file}, client {client!r}: columns of unequal lengths {lengths}")
-        found = {name: (kind.newbyteorder("="), shape[1:]) for name, (kind, shape) in facts.items()}
+    def _scan(self, client: str, group: Any) -> None:
+        where = f"{self.file}, client {client!r}: "
+        if not isinstance(group, h5py.Group) or not group:
+            raise DataError(f"{where}a group of columns is needed")
+        if any(isinstance(name, bytes) for name in (client, *group)):
+            raise ValueError("a name that is no text")  # which h5py gives as bytes
+        found = {n: (c.dtype.newbyteorder("="), c.shape[1:]) for n, c in group.items()}
         self.check_columns(client, found)
-        self.add(client, next(iter(lengths.values())))
+        self.add(client, equal_length(group, where))
 
     def clients(self) -> Iterator[tuple[str, Arrays]]:
         """All clients with their arrays."""
-        with self.reading(), h5py.File(self.file) as h5:
+        with reading(self.file), h5py.File(self.file) as h5:
             for client in self.sizes:
-                with self.reading(client):
+                with reading(self.file, client):
                     group = h5["examples"][client]
                     arrays = {name: native(np.asarray(group[name][()])) for name in self.columns}
                 yield client, arrays

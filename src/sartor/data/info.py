@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sartor.data.dataset import PARTS, ClientData, Column, Integers, shape_of
-from sartor.errors import ConfigError, DataError
+from sartor.data.dataset import PARTS, ClientData, Column, Integers, as_integer, shape_of
+from sartor.errors import DataError
 from sartor.randomness import mix, shuffles
 
 _Matrix = npt.NDArray[np.float64]
@@ -76,11 +76,11 @@ class OrderShift:
 
     Attributes:
         statistic: the greatest standardised difference between earlier and later clients.
-        p_value: how often a random order does as much.
+        p_value: the share of random orders with at least this statistic.
         split: the position of the first client after the change.
         strength: the distance between the means of the two sides, in standard deviations of
             clients (root mean square over the summaries).
-        message: what to tell the user, or None where the order looks random.
+        message: a warning for the user, or None if the order looks random.
     """
 
     statistic: float
@@ -149,17 +149,15 @@ def order_shift(data: ClientData, permutations: int = 499, seed: int = 0) -> Ord
     """
     if len(data) < 8:
         raise DataError(f"order_shift needs at least 8 clients, got {len(data)}")
-    if permutations < 1:
-        raise ConfigError(f"permutations={permutations}: at least 1 is needed")
+    permutations = as_integer("permutations", permutations, least=1)
     chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), 2000)).round().astype(np.int64))
     summaries = _summaries(data, chosen)
     p = len(chosen)
     curve = _cusum(summaries)
     k = int(curve.argmax()) + _margin(p)
     statistic = float(curve.max())
-    orders = shuffles(
-        mix(seed, "order shift", np.arange(permutations)), np.full(permutations, p)
-    ).reshape(permutations, p)
+    keys = mix(seed, "order shift", np.arange(permutations))
+    orders = shuffles(keys, np.full(permutations, p)).reshape(permutations, p)
     as_large = sum(float(_cusum(summaries[order]).max()) >= statistic - 1e-9 for order in orders)
     p_value = (1 + as_large) / (1 + permutations)
     gap = summaries[:k].mean(axis=0) - summaries[k:].mean(axis=0)
@@ -212,7 +210,7 @@ def _labels(y: Column, owner: Integers, taken: Integers) -> _Matrix:
     """Shares of the 64 most frequent classes, or the mean of a regression target."""
     if y.dtype.kind == "f":
         values = y.astype(np.float64)
-        values -= values[:1]  # what is the same everywhere would take the digits of what is not
+        values -= values[:1]  # a large common value would cost precision
         return _scaled(_means(values, owner, taken), _means(values**2, owner, taken), taken)
     values, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     rank = np.empty(len(values), dtype=np.int64)
@@ -220,20 +218,21 @@ def _labels(y: Column, owner: Integers, taken: Integers) -> _Matrix:
     code = np.minimum(rank[codes.ravel()], 64)
     table = np.bincount(np.repeat(owner, y.shape[1]) * 65 + code, minlength=65 * len(taken))
     shares = table.reshape(-1, 65)[:, :64] / (taken * y.shape[1])[:, None]
-    # Together, as a rare class by itself is either not there or there far too often.
+    # On one scale: a rare class by itself is either absent or far too frequent.
     return _scaled(shares, shares, taken * y.shape[1], together=True)
 
 
 def _scaled(means: _Matrix, squares: _Matrix, taken: Integers, together: bool = False) -> _Matrix:
-    """Means of clients less that of all, in units of what clients with as many rows scatter by.
+    """The clients' means, centred and divided by their standard deviations.
 
-    That is how much clients differ, and what is left of the rows' own variance in a mean of them.
+    The variance of a client's mean is that between clients, plus that of its rows divided by their
+    number.
 
     Args:
-        means: of every client's rows: [clients, columns].
-        squares: the means of their squares.
-        taken: rows of every client.
-        together: take one unit for all columns.
+        means: the mean of each client's rows, [clients, columns].
+        squares: the mean of their squares.
+        taken: the number of rows of each client.
+        together: use one standard deviation for all columns.
     """
     size, clients = taken[:, None].astype(np.float64), len(taken)
     magnitude = np.sqrt(squares.max(axis=0))

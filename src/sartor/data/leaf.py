@@ -1,6 +1,6 @@
 """LEAF's JSON: shards with `users`, `num_samples` and `user_data`, a folder for each part.
 
-LEAF lists every writer's first image twice; the second time is left out here.
+LEAF lists every writer's first image twice; the copy is left out here.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data.dataset import PARTS
-from sartor.data.federated import Arrays, Part, as_labels, columns_of
+from sartor.data.federated import Arrays, Part, as_labels, columns_of, reading
 from sartor.errors import DataError, FileError
 from sartor.progress import Bar
 
 PIXELS = 28 * 28
-"""Of an image; other inputs are kept as they are."""
+"""The number of pixels of an image; other inputs keep their shape."""
 
 
 def is_leaf(path: Path) -> bool:
@@ -27,34 +27,29 @@ def is_leaf(path: Path) -> bool:
 
     JSON beside Parquet describes the Parquet files, as on Hugging Face.
     """
-    return not any(path.glob("*.parquet")) and any(_shards(path).values())
+    return not any(path.glob("*.parquet")) and bool(_shards(path))
 
 
 def leaf_parts(path: Path) -> list[Part]:
     """The parts in a shard, a directory of shards, or one with `train/` and `test/`."""
-    if not path.is_dir():
-        return [LeafPart(path, "train", [path])]
     shards = _shards(path)
-    if shards[path]:
-        return [LeafPart(path, "train", shards[path])]
-    if not shards[path / "train"]:
+    if "train" not in shards:
         raise FileError(f"{path}: no folder train/ with .json files in it; LEAF's layout is needed")
-    return [LeafPart(path / part, part, found) for part in PARTS if (found := shards[path / part])]
+    return [LeafPart(part, files) for part, files in shards.items()]
 
 
-def _shards(path: Path) -> dict[Path, list[Path]]:
-    """The JSON files of a directory and of the folders of its parts."""
-    folders = (path, *(path / part for part in PARTS))
-    return {folder: sorted(folder.glob("*.json")) for folder in folders}
+def _shards(path: Path) -> dict[str, list[Path]]:
+    """The JSON files of each part; a file and a directory of files are the training part."""
+    if files := sorted(path.glob("*.json")) if path.is_dir() else [path]:
+        return {"train": files}
+    return {part: files for part in PARTS if (files := sorted((path / part).glob("*.json")))}
 
 
 class LeafPart(Part):
     """The shards of one part."""
 
-    errors = OSError, ValueError, KeyError, TypeError, RecursionError
-
-    def __init__(self, file: Path, part: str, shards: Sequence[Path]) -> None:
-        super().__init__(file, part)
+    def __init__(self, part: str, shards: Sequence[Path]) -> None:
+        super().__init__(shards[0] if len(shards) == 1 else shards[0].parent, part)
         self._shards = shards
         for client, arrays in self.clients():
             self.check_columns(client, columns_of(arrays))
@@ -65,14 +60,14 @@ class LeafPart(Part):
         with Bar(f"{self.part} of LEAF, shards", len(self._shards)) as bar:
             for n, shard in enumerate(self._shards):
                 bar.update(n)
-                with self.reading(file=shard):
+                with reading(shard):
                     content = json.loads(shard.read_text(encoding="utf-8"))
                     users, data = content["users"], content["user_data"]
                     sizes = content.get("num_samples", [None] * len(users))
-                    told = dict(zip(users, sizes, strict=True))
-                for client in users:
-                    with self.reading(client, shard):
-                        arrays = _arrays(shard, client, data[client], told[client])
+                    declared = list(zip(users, sizes, strict=True))
+                for client, size in declared:
+                    with reading(shard, client):
+                        arrays = _arrays(shard, client, data[client], size)
                     yield str(client), arrays
 
 
@@ -81,13 +76,13 @@ def is_doubled(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
     return len(y) > 1 and bool(y[0] == y[1]) and bool((x[0] == x[1]).all())
 
 
-def _arrays(file: Path, client: str, found: Any, told: int | None) -> dict[str, npt.NDArray[Any]]:
+def _arrays(file: Path, client: str, found: Any, size: int | None) -> Arrays:
     """A client's arrays: images and labels, without the image that LEAF has doubled."""
     x, y = np.asarray(found["x"]), np.asarray(found["y"])
     if not x.size and not y.size:
         raise DataError(f"{file}, client {client!r}: it is empty; remove it or add samples")
-    if len(x) != len(y) or y.ndim != 1 or (told is not None and told != len(y)):
-        raise ValueError(f"{len(x)} inputs and {len(y)} labels, where there should be {told}")
+    if len(x) != len(y) or y.ndim != 1 or size not in (None, len(y)):
+        raise ValueError(f"{len(x)} inputs and {len(y)} labels, where there should be {size}")
     if x.dtype.kind not in "biuf" or y.dtype.kind not in "biu":
         raise ValueError("numbers are needed, and whole ones as labels")
     y = as_labels(file, client, y)

@@ -1,6 +1,8 @@
-"""What numbers stand for: the words of classes and of features, which data sets have to share."""
+"""The names behind class and feature numbers, which a model and its data have to share."""
 
 from __future__ import annotations
+
+from itertools import zip_longest
 
 from sartor.data.dataset import ClientData
 from sartor.errors import DataError
@@ -11,13 +13,13 @@ Names = tuple[str, ...] | None
 def check_names(
     labels: Names, features: Names, data: ClientData, whose: str = "the model was trained on"
 ) -> None:
-    """Refuse data whose labels or features are numbered otherwise than those of a model's data.
+    """Refuse data that numbers its labels or features in another way than a model's data.
 
     Args:
         labels: the word of each class there, if labels were words.
-        features: the column that each feature was; any will do if they have no names.
-        data: what has to be numbered in the same way.
-        whose: how an error message says where the names are from.
+        features: the name of each feature there; None accepts any.
+        data: the data to check.
+        whose: how an error message begins; it says where the names come from.
     """
     if features is not None and data.feature_names not in (None, features):
         raise DataError(
@@ -32,12 +34,11 @@ def check_names(
 
 
 def refuse_words(data: ClientData) -> None:
-    """Refuse labels that were words where their numbers would be taken for values."""
+    """Refuse labels that were words: a regression would take their numbers for values."""
     if data.label_names is not None:
         raise DataError(
-            f"labels are words ({', '.join(data.label_names[:3])}, ...), of which a regression "
-            "model would take the numbers for values; use a classifier such as 'logistic', or "
-            "make the labels numbers"
+            f"labels are words ({', '.join(data.label_names[:3])}, ...), but a regression model "
+            "needs numbers; use a classifier such as 'logistic', or make the labels numbers"
         )
 
 
@@ -45,18 +46,11 @@ def _first(there: Names, here: Names) -> str:
     """The first name that differs; all of them may be very many.
 
     >>> _first(("a", "b"), ("a", "c", "b"))
-    "number 1 is 'b' there and 'c' here (2 and 3 in all)"
+    "number 1 is 'b' there and 'c' here"
     >>> _first(("a", "b"), None)
-    "'a', 'b' there, and numbers here"
+    "number 0 is 'a' there and unnamed here"
     """
-    if there is None or here is None:
-        said = [
-            "numbers" if side is None else ", ".join(map(repr, side[:3])) + " ..." * (len(side) > 3)
-            for side in (there, here)
-        ]
-        return f"{said[0]} there, and {said[1]} here"
-    pairs = zip((*there, None), (*here, None), strict=False)
-    place, (one, other) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
-    said = ["nothing" if name is None else repr(name) for name in (one, other)]
-    counts = f"({len(there)} and {len(here)} in all)"
-    return f"number {place} is {said[0]} there and {said[1]} here {counts}"
+    pairs = enumerate(zip_longest(there or (), here or ()))
+    place, names = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
+    one, other = ("unnamed" if name is None else repr(name) for name in names)
+    return f"number {place} is {one} there and {other} here"

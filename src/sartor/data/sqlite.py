@@ -12,27 +12,28 @@ import contextlib
 import sqlite3
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgpack
 import numpy as np
 import numpy.typing as npt
 
 from sartor.data.dataset import PARTS
+from sartor.data.encoding import text_of
 from sartor.data.example_proto import parse_example
 from sartor.data.federated import Arrays, Part, as_labels, columns_of, native, part_files, reading
 from sartor.errors import DataError
 
 _MOST = 1 << 30
-"""Bytes of a client of FedJAX when it is decompressed, lest a small file fill the memory."""
+"""The most bytes of a decompressed client of FedJAX: a small file must not fill the memory."""
 
 _ARRAY = 1
 """The code of an array in FedJAX's msgpack: (shape, type, bytes)."""
 
 SHAPES = {"pixels": (28, 28)}
-"""Examples are flat lists of numbers; what has another shape, by its name."""
+"""The shapes of features, by name; others stay flat lists of numbers."""
 
 
 def sqlite_parts(path: Path) -> list[Part]:
@@ -60,30 +61,34 @@ def sqlite_parts(path: Path) -> list[Part]:
 
 
 class SqlitePart(Part):
-    """One part in SQLite. The sizes are in a table, the columns are those of the first client."""
+    """One part in SQLite. The sizes are in a table, the columns are those of the first client.
 
-    errors = (
-        sqlite3.Error, zlib.error, ValueError, TypeError, KeyError, OverflowError,
-        SyntaxError, msgpack.UnpackException,
-    )  # fmt: skip
+    Attributes:
+        sizes_query: for every client's key and number of examples.
+        content_query: for the content of one client; its last parameter is the key.
+    """
 
-    def __init__(self, file: Path, part: str, sizes: str, arguments: Sequence[str] = ()) -> None:
+    sizes_query: ClassVar[str]
+    content_query: ClassVar[str]
+
+    def __init__(self, file: Path, part: str, *split: str) -> None:
         super().__init__(file, part)
+        self._split = split
         self._keys = []  # text or bytes, as they are in the file
-        with self.reading(), _opened(file) as data:
-            for key, size in data.execute(sizes, arguments):
-                self.add(_text(key), int(size))
+        with reading(self.file), _opened(file) as data:
+            for key, size in data.execute(self.sizes_query, split):
+                self.add(text_of(key), int(size))
                 self._keys.append(key)
         next(self.clients(), None)
         self.check_sizes()
 
     def clients(self) -> Iterator[tuple[str, Arrays]]:
         """All clients with their arrays."""
-        with self.reading(), _opened(self.file) as data:
-            for key, content in self.contents(data):
-                client = _text(key)
-                with self.reading(client):
-                    arrays = self.arrays(client, content)
+        with reading(self.file), _opened(self.file) as data:
+            for key, client in zip(self._keys, self.sizes, strict=True):
+                with reading(self.file, client):
+                    rows = data.execute(self.content_query, (*self._split, key))
+                    arrays = self.arrays(client, [content for (content,) in rows])
                 self.check_columns(client, columns_of(arrays))
                 lengths = {name: len(a) for name, a in arrays.items()}
                 if set(lengths.values()) != {self.sizes[client]}:
@@ -95,36 +100,27 @@ class SqlitePart(Part):
                 yield client, arrays
 
     @abstractmethod
-    def contents(self, data: sqlite3.Connection) -> Iterable[tuple[Any, Any]]:
-        """Every client's key, and what the file holds for it."""
-
-    @abstractmethod
-    def arrays(self, client: str, content: Any) -> dict[str, npt.NDArray[Any]]:
-        """A client's arrays."""
+    def arrays(self, client: str, rows: list[bytes]) -> dict[str, npt.NDArray[Any]]:
+        """A client's arrays, out of its rows in the file."""
 
 
 class TffPart(SqlitePart):
-    """One split of a file of TensorFlow Federated."""
+    """One split of a file of TensorFlow Federated: a row for each example."""
 
-    def __init__(self, file: Path, part: str, split: str) -> None:
-        self._split = split
-        rows = "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ?"
-        super().__init__(file, part, f"{rows} ORDER BY client_id", [split])
+    sizes_query = """
+        SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? ORDER BY client_id
+    """
+    content_query = """
+        SELECT serialized_example_proto FROM examples WHERE split_name = ? AND client_id = ?
+        ORDER BY rowid
+    """
 
-    def contents(self, data: sqlite3.Connection) -> Iterable[tuple[Any, Any]]:
-        """Every client's key and serialized examples."""
-        query = (
-            "SELECT serialized_example_proto FROM examples WHERE split_name = ? AND client_id = ? "
-            "ORDER BY rowid"
-        )
-        return ((key, data.execute(query, [self._split, key])) for key in self._keys)
-
-    def arrays(self, client: str, content: Any) -> dict[str, npt.NDArray[Any]]:
-        """A client's arrays, one row for each example."""
-        rows = [parse_example(row) for (row,) in content]
-        if not rows:
+    def arrays(self, client: str, rows: list[bytes]) -> dict[str, npt.NDArray[Any]]:
+        """A client's arrays, out of serialized examples."""
+        examples = [parse_example(row) for row in rows]
+        if not examples:
             raise ValueError("there are no examples")
-        arrays = {name: _column(name, [row[name] for row in rows]) for name in rows[0]}
+        arrays = {name: _column(name, [e[name] for e in examples]) for name in examples[0]}
         label = arrays.get("label", np.zeros(0))
         if label.ndim == 1 and label.dtype.kind == "i":  # others: of a regression
             arrays["label"] = as_labels(self.file, client, label)
@@ -132,19 +128,15 @@ class TffPart(SqlitePart):
 
 
 class FedJaxPart(SqlitePart):
-    """A file of FedJAX."""
+    """A file of FedJAX: a row for each client."""
 
-    def __init__(self, file: Path, part: str) -> None:
-        query = "SELECT client_id, num_examples FROM federated_data ORDER BY rowid"
-        super().__init__(file, part, query)
+    sizes_query = "SELECT client_id, num_examples FROM federated_data ORDER BY rowid"
+    content_query = "SELECT data FROM federated_data WHERE client_id = ?"
 
-    def contents(self, data: sqlite3.Connection) -> Iterable[tuple[Any, Any]]:
-        """Every client's key and packed arrays."""
-        return data.execute("SELECT client_id, data FROM federated_data ORDER BY rowid")
-
-    def arrays(self, client: str, content: Any) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self, client: str, rows: list[bytes]) -> dict[str, npt.NDArray[Any]]:
         """A client's arrays, out of compressed msgpack."""
-        found = msgpack.unpackb(_inflated(content), ext_hook=_array, raw=False)
+        (packed,) = rows
+        found = msgpack.unpackb(_inflated(packed), ext_hook=_array, raw=False)
         if not isinstance(found, dict) or not all(
             isinstance(a, np.ndarray) for a in found.values()
         ):
@@ -165,28 +157,20 @@ def _tff_parts(file: Path) -> list[Part]:
     return [TffPart(file, part, found.pop()) for part, found in named.items() if found]
 
 
-@contextlib.contextmanager
-def _opened(file: Path) -> Iterator[sqlite3.Connection]:
+def _opened(file: Path) -> contextlib.closing[sqlite3.Connection]:
     """The file, to be read only."""
-    connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
-    try:
-        yield connection
-    finally:
-        connection.close()
+    uri = f"{file.resolve().as_uri()}?mode=ro"
+    return contextlib.closing(sqlite3.connect(uri, uri=True))
 
 
 def _names(file: Path, query: str) -> set[str]:
-    """What a query for one column of names finds."""
-    with reading(file, None, SqlitePart.errors), _opened(file) as data:
+    """The names that a query finds."""
+    with reading(file), _opened(file) as data:
         return {str(name) for (name,) in data.execute(query)}
 
 
-def _text(client: Any) -> str:
-    return client.decode("utf-8") if isinstance(client, bytes) else str(client)
-
-
 def _column(name: str, values: list[Any]) -> npt.NDArray[Any]:
-    """One column of a client: numbers of one length, in their shape; single ones as they are."""
+    """One column of a client, in its shape; lists of one number become that number."""
     if any(isinstance(value, list) for value in values):
         raise ValueError(f"the feature {name!r} is text, and numbers are needed")
     if len({value.dtype for value in values}) > 1:
@@ -200,6 +184,7 @@ def _column(name: str, values: list[Any]) -> npt.NDArray[Any]:
 
 
 def _inflated(packed: bytes) -> bytes:
+    """Decompressed, unless that would fill the memory."""
     stream = zlib.decompressobj()
     content = stream.decompress(packed, _MOST)
     if not stream.eof:

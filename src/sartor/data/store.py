@@ -1,34 +1,27 @@
 """The native directory: columns and index arrays as .npy files, and a manifest `data.json`.
 
-Nothing in it needs code to be read, and nothing of it is loaded before it is used: it is opened
-memory-mapped, which is how data larger than memory is worked with.
+It is opened memory-mapped, so that data may be larger than memory. Reading it runs no code.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import tokenize
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sartor.data.dataset import ClientData, Column
-from sartor.errors import DataError, FileError, SartorError
+from sartor.errors import FileError, SartorError
 from sartor.files import replacing
 
 _FORMAT = "sartor-data"
 _VERSION = 1
 _MANIFEST = "data.json"
 _INDEX = ("rows", "bounds", "seen")
-_ERRORS = (
-    OSError, ValueError, EOFError, SyntaxError, TypeError, OverflowError, RecursionError,
-    MemoryError, tokenize.TokenError,
-)  # fmt: skip
-"""What numpy raises on missing and damaged files, whose headers it reads as Python."""
 
 
 def column_file(i: int) -> str:
@@ -42,23 +35,16 @@ def is_store(path: Path) -> bool:
 
 
 def save_store(data: ClientData, path: str | os.PathLike[str]) -> None:
-    """Write a native directory, whole or not at all; an earlier one in its place is replaced.
-
-    Columns are written whole, also those rows that a selection of clients does not use.
-
-    >>> import tempfile
-    >>> from sartor.data import synthetic
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_store(synthetic(clients=3, samples=2), folder + "/toy")
-    ...     open_store(folder + "/toy")
-    ClientData(3 clients, 6 examples: y int64)
-    """
-    with replacing_store(path) as folder:
+    """Write a native directory, whole or not at all; an earlier one in its place is replaced."""
+    with replacing(path, _only_a_store) as folder:
         write_store(data, folder)
 
 
 def write_store(data: ClientData, folder: Path) -> None:
-    """Write a dataset's files into a folder; column files that are there already are kept."""
+    """Write a dataset's files into a folder; column files that are there already are kept.
+
+    Columns are written whole, including rows that a selection of clients does not use.
+    """
     for i, column in enumerate(data.columns.values()):
         if not (folder / column_file(i)).exists():
             np.save(folder / column_file(i), column, allow_pickle=False)
@@ -83,36 +69,42 @@ def open_store(path: str | os.PathLike[str]) -> ClientData:
     """Memory-map a native directory."""
     path = Path(path)
     manifest = _manifest(path)
-    try:
+    with _damaged(path):
         columns = {name: _load(path / column_file(i)) for i, name in enumerate(manifest["columns"])}
         metadata = {
             name: np.array(entry["values"], dtype=_plain(entry["dtype"]))
             for name, entry in manifest["metadata"].items()
         }
-        names, features = manifest["label_names"], manifest.get("feature_names")
+        labels, features = manifest["label_names"], manifest.get("feature_names")
         return ClientData(
             columns,
             **{name: _load(path / f"{name}.npy") for name in _INDEX},
             ids=tuple(manifest["ids"]),
             metadata=metadata,
-            label_names=None if names is None else tuple(names),
+            label_names=None if labels is None else tuple(labels),
             feature_names=None if features is None else tuple(features),
         )
-    except (KeyError, TypeError, AttributeError, ValueError, OSError) as error:
-        if isinstance(error, FileError):
-            raise
-        raise FileError(f"{path}: damaged ({error}); make it again from the original data") from (
-            None if isinstance(error, DataError) else error
-        )
+
+
+@contextmanager
+def _damaged(path: Path) -> Iterator[None]:
+    """Turn errors of missing and damaged files into one that says so.
+
+    numpy raises nearly anything on them, because it reads headers as Python.
+    """
+    try:
+        yield
+    except FileError:
+        raise
+    except Exception as error:
+        raise FileError(
+            f"{path}: missing or damaged ({error}); make the directory again from the original data"
+        ) from error
 
 
 def _load(file: Path) -> Column:
-    try:
+    with _damaged(file):
         return np.asanyarray(np.load(file, mmap_mode="r", allow_pickle=False))
-    except _ERRORS as error:
-        raise FileError(
-            f"{file}: missing or damaged ({error}); make the directory again from the original data"
-        ) from error
 
 
 def _plain(dtype: str) -> np.dtype[Any]:
@@ -123,14 +115,8 @@ def _plain(dtype: str) -> np.dtype[Any]:
 
 def _manifest(path: Path) -> dict[str, Any]:
     file = path / _MANIFEST
-    try:
+    with _damaged(file):
         manifest = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(
-            f"{file}: cannot be read ({error.strerror}); is it made by save()?"
-        ) from None
-    except ValueError as error:
-        raise FileError(f"{file}: damaged ({error}); make the directory again") from None
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise FileError(f"{file}: not a manifest of format {_FORMAT!r}, made by something else")
     if manifest.get("version") != _VERSION:
@@ -148,14 +134,9 @@ def through_store(store: Path | None, make: Callable[[Path | None], ClientData])
     """
     if store is None:
         return make(None)
-    with replacing_store(store) as folder:
+    with replacing(store, _only_a_store) as folder:
         write_store(make(folder), folder)
     return open_store(store)
-
-
-def replacing_store(path: str | os.PathLike[str]) -> AbstractContextManager[Path]:
-    """A new directory to fill, which takes the place of a native directory at `path`."""
-    return replacing(path, _only_a_store)
 
 
 def _only_a_store(path: Path) -> bool:
@@ -190,28 +171,21 @@ class BlocksOnDisk(Blocks):
     def __init__(self, file: Path) -> None:
         self._file = file
         self._rows = 0
-        self._like: Column = np.empty(0)
 
     def append(self, block: Column) -> None:
         """Add rows."""
-        with self._file.open("ab") as handle:
-            if not self._rows:
-                self._like = block[:0]
-                self._header(handle)
+        with self._file.open("r+b" if self._rows else "w+b") as handle:
+            self._rows += len(block)
+            # numpy pads headers so that the first axis can grow without moving the data.
+            header = {
+                "descr": block.dtype.str,
+                "fortran_order": False,
+                "shape": (self._rows, *block.shape[1:]),
+            }
+            np.lib.format.write_array_header_1_0(handle, header)
+            handle.seek(0, os.SEEK_END)
             block.tofile(handle)
-        self._rows += len(block)
 
     def finish(self) -> Column:
         """All rows as one memory-mapped array."""
-        with self._file.open("r+b") as handle:
-            self._header(handle)
-        return np.asanyarray(np.load(self._file, mmap_mode="r", allow_pickle=False))
-
-    def _header(self, handle: Any) -> None:
-        # numpy pads headers so that the first axis can grow without moving the data.
-        header = {
-            "descr": self._like.dtype.str,
-            "fortran_order": False,
-            "shape": (self._rows, *self._like.shape[1:]),
-        }
-        np.lib.format.write_array_header_1_0(handle, header)
+        return _load(self._file)

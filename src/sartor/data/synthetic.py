@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sartor.data.dataset import ClientData, as_sizes, assemble
+from sartor.data.dataset import ClientData, as_integer, as_sizes, assemble
 from sartor.errors import ConfigError
 from sartor.randomness import client_hashes, mix, uniforms
 
@@ -40,10 +40,8 @@ def synthetic_distributions(
            [0.03125, 0.78125, 0.03125, 0.03125, 0.03125, 0.03125, 0.03125,
             0.03125]])
     """
-    if clients < 1:
-        raise ConfigError(f"clients={clients}: at least one client is needed")
-    if symbols <= _CLUSTERS:
-        raise ConfigError(f"symbols={symbols}: more than {_CLUSTERS} symbols are needed")
+    clients = as_integer("clients", clients, least=1)
+    symbols = as_integer("symbols", symbols, least=_CLUSTERS + 1)
     if layout not in ("literal", "shifted"):
         raise ConfigError(f"layout={layout!r}: choose 'literal' or 'shifted'")
     k = np.arange(clients)

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from sartor.data.dataset import ClientData, Column, Integers, assemble, nearest
+from sartor.data.dataset import ClientData, Column, assemble
 from sartor.data.encoding import Coder, Place, as_column, is_text, refuse_missing
 from sartor.data.federated import reading
 from sartor.data.store import Blocks, BlocksOnDisk, column_file, through_store
-from sartor.errors import ConfigError, DataError
+from sartor.errors import ConfigError, DataError, nearest
 
 
 def from_frame(
@@ -59,7 +59,7 @@ def from_frame(
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"the frame cannot be converted to Arrow: {error}") from error
     plan = _plan(table.schema, Roles(client, label, features, domain, metadata))
-    return _collect(table.to_batches(), plan, Blocks())
+    return _collect(table.to_batches(), plan)
 
 
 @dataclass(frozen=True)
@@ -79,20 +79,13 @@ def read_table(path: Path, roles: Roles, store: Path | None = None) -> ClientDat
     With `store`, the features are written to that native directory while reading and
     memory-mapped from there.
     """
-    with reading(path, None, _ERRORS):
+    with reading(path):
         plan, batches = (_parquet if is_parquet(path) else _csv)(path, roles)
-        return through_store(store, lambda folder: _collect(batches, plan, _blocks(folder)))
+        return through_store(store, lambda folder: _collect(batches, plan, folder))
 
-
-_ERRORS = pa.ArrowException, OSError, UnicodeDecodeError
-"""What Arrow raises on damaged files."""
 
 PARQUET = b"PAR1"
 """What Parquet files begin with."""
-
-
-def _blocks(folder: Path | None) -> Blocks:
-    return Blocks() if folder is None else BlocksOnDisk(folder / column_file(0))
 
 
 def is_parquet(path: Path) -> bool:
@@ -105,7 +98,7 @@ def table_bytes(path: Path) -> int:
     """An upper bound of a table's features in memory as float32."""
     if not is_parquet(path):
         return path.stat().st_size * 2  # two characters, a digit and a comma, for four bytes
-    with reading(path, None, _ERRORS):
+    with reading(path):
         facts = pa.parquet.read_metadata(path)
     return int(facts.num_rows) * int(facts.num_columns) * 4
 
@@ -136,7 +129,7 @@ def _plan(schema: Any, roles: Roles) -> _Plan:
     for role, columns in asked.items():
         for name in columns:
             if name not in names:
-                raise ConfigError(f"{role}={name!r}: there is no such column{nearest(name, names)}")
+                raise ConfigError(f"{role}={name!r}: no such column; {nearest(name, names)}")
             if columns.count(name) > 1:
                 raise ConfigError(f"{role}: {name!r} is named twice")
     if client == label or {client, label} & set(features):
@@ -189,12 +182,11 @@ def _csv(path: Path, roles: Roles) -> tuple[_Plan, Iterable[Any]]:
     return plan, pa.csv.open_csv(path, read_options=blocks, convert_options=options)
 
 
-def _collect(batches: Iterable[Any], plan: _Plan, x: Blocks) -> ClientData:
-    """Read batches one after another: the features go to `x`, all else stays in memory."""
+def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) -> ClientData:
+    """Read batches one after another. The features may go to a folder, all else is in memory."""
+    x = Blocks() if folder is None else BlocksOnDisk(folder / column_file(0))
     clients, words = Coder(), Coder()
     coders = {name: Coder() for name in plan.metadata}
-    codes: dict[str, list[Integers]] = {name: [] for name in plan.metadata}
-    owners: list[Integers] = []
     labels: list[Column] = []
     row = 0
     for batch in batches:
@@ -205,30 +197,24 @@ def _collect(batches: Iterable[Any], plan: _Plan, x: Blocks) -> ClientData:
         place = Place(row, owner, clients)
         label = column[plan.label]
         if is_text(label.type):
-            labels.append(words.add(label, plan.label, place))
+            words.add(label, plan.label, place)
         else:
             labels.append(as_column(_numbers(label, plan.label, place)))
         for name, source in plan.metadata.items():
-            codes[name].append(coders[name].add(column[source], source, place))
+            coders[name].add(column[source], source, place)
         if plan.features:
             x.append(_stack(column, plan.features, place))
-        owners.append(owner)
         row += len(batch)
     if not row:
         raise DataError("the table has no rows")
-    y, label_names = np.concatenate(labels), None
-    if words.values:
-        y, label_names = words.sorted(y)
-    ids, all_owners = clients.texts(), np.concatenate(owners)
-    metadata = {
-        name: coders[name].constant(np.concatenate(codes[name]), all_owners, ids, source)
-        for name, source in plan.metadata.items()
-    }
+    y, label_names = words.sorted() if words.values else (np.concatenate(labels), None)
+    ids, owner = clients.texts(), clients.codes()
+    constant = {n: coders[n].constant(owner, ids, source) for n, source in plan.metadata.items()}
     columns = {"x": x.finish(), "y": y} if plan.features else {"y": y}
+    names = plan.features or None
     return assemble(
-        columns, all_owners, ids, metadata=metadata, label_names=label_names,
-        feature_names=plan.features or None,
-    )  # fmt: skip
+        columns, owner, ids, metadata=constant, label_names=label_names, feature_names=names
+    )
 
 
 def _stack(column: Mapping[str, Any], features: Sequence[str], place: Place) -> Column:
@@ -252,7 +238,7 @@ def _numbers(values: Any, column: str, place: Place) -> Column:
 
 
 def _decoded(values: Any) -> Any:
-    """A column as it is meant: dictionaries looked up, and bytes as the texts they are."""
+    """A column with dictionaries looked up and bytes decoded."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_binary(values.type):

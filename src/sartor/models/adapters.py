@@ -39,14 +39,13 @@ def from_flax(
     (2, 3)
     """
     accepted = inspect.signature(type(module).__call__).parameters
-    shape = tuple(input_shape)
 
     def mode(training: bool) -> dict[str, bool]:
         flags = {"train": training, "training": training, "deterministic": not training}
         return {name: value for name, value in flags.items() if name in accepted}
 
     def init(key: jax.Array) -> Params:
-        variables = module.init(key, jnp.zeros((1, *shape), input_dtype), **mode(False))
+        variables = module.init(key, jnp.zeros((1, *input_shape), input_dtype), **mode(False))
         _refuse_state(module, sorted(set(variables) - {"params"}))
         return variables["params"]
 
@@ -54,7 +53,7 @@ def from_flax(
         rngs = {} if key is None else {"dropout": key}
         return module.apply({"params": params}, x, rngs=rngs, **mode(key is not None))
 
-    return _finish(init, forward, shape, classes, smoothing)
+    return _finish(init, forward, input_shape, classes, smoothing)
 
 
 def from_nnx(
@@ -94,7 +93,7 @@ def from_nnx(
             nnx.reseed(module, default=key, dropout=key)
         return module(x)
 
-    return _finish(init, forward, tuple(input_shape), classes, smoothing)
+    return _finish(init, forward, input_shape, classes, smoothing)
 
 
 def from_equinox(
@@ -139,7 +138,7 @@ def from_equinox(
         keys = jax.random.split(key, x.shape[0])
         return jax.vmap(lambda one, k: module(one, key=k))(x, keys)
 
-    return _finish(init, forward, tuple(input_shape), classes, smoothing)
+    return _finish(init, forward, input_shape, classes, smoothing)
 
 
 def _refuse_state(module: Any, state: list[Any]) -> None:
@@ -153,7 +152,7 @@ def _refuse_state(module: Any, state: list[Any]) -> None:
 def _finish(
     init: Callable[[jax.Array], Params],
     forward: Callable[[Params, Any, jax.Array | None], jax.Array],
-    shape: tuple[int, ...],
+    input_shape: Sequence[int],
     classes: int | None,
     smoothing: float,
 ) -> Model:
@@ -164,4 +163,5 @@ def _finish(
         return log_softmax(out)
 
     kind: Kind = "regression" if classes is None else "classification"
+    shape = tuple(input_shape)
     return Model(init, apply, kind=kind, classes=classes, input_shape=shape, smoothing=smoothing)

@@ -1,4 +1,4 @@
-"""What a model is: a few pure functions. Nothing in Sartor assumes more about it than this."""
+"""What a model is: a few pure functions. Sartor assumes nothing else about it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Model:
         init: ``init(key) -> params``.
         apply: ``apply(params, x, key) -> log-probabilities [n, classes]`` for classification, or
             ``-> mean [n]`` (or ``[n, outputs]``) for regression, example by example: batches are
-            padded, so what is said of one example must not depend on the others. ``key`` is a
+            padded, so the prediction for one example must not depend on the others. ``key`` is a
             random key while training (dropout on) and ``None`` in evaluation mode. For density
             estimation, where the input space is empty, ``x`` is ``None`` and log-probabilities
             ``[classes]`` do.
@@ -39,8 +39,8 @@ class Model:
         training_loss: ``(prediction, y) -> loss [n]``, to replace cross entropy or squared error.
         argmin: ``(x, y, mask, beside, lambda_) -> params``, for classes without useful gradients:
             the exact minimiser of the plain loss of λ·h + (1−λ)·beside over the examples whose
-            mask is set, where ``beside`` are the log-probabilities [n, classes] of a model beside
-            it. Mapper calls it with λ = 1 where there is nothing beside.
+            mask is set, where ``beside`` are the log-probabilities [n, classes] of the other model
+            in the mixture. Mapper passes λ = 1 if there is no other model.
         spec: name and arguments of the factory that made the model, so that saved models can be
             loaded without pickle; ``None`` for models of the user's own functions.
 
@@ -88,7 +88,7 @@ class Model:
         return self.loss_of(self.apply(params, x, key), y)
 
     def loss_of(self, prediction: jax.Array, y: jax.Array) -> jax.Array:
-        """The training loss of every example, given what is predicted."""
+        """The training loss of every example, given the predictions."""
         if self.training_loss is not None:
             return self.training_loss(prediction, y)
         plain = self._plain_loss(prediction, y)
@@ -101,7 +101,7 @@ class Model:
         return self.score_of(self.apply(params, x, None), y)
 
     def score_of(self, prediction: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The same, given what is predicted."""
+        """The same, given the predictions."""
         loss = self._plain_loss(prediction, y)
         if self.kind == "regression":
             return loss, jnp.zeros(loss.shape, bool)
@@ -130,21 +130,19 @@ def in_precision(model: Model, precision: Literal["f32", "bf16"]) -> Model:
     if precision == "f32":
         return model
 
-    def lower(tree: Any) -> Any:
-        def cast(a: jax.Array) -> jax.Array:
-            return a.astype(jnp.bfloat16) if a.dtype == jnp.float32 else a
-
-        return jax.tree.map(cast, tree)
+    def lower(leaf: jax.Array) -> jax.Array:
+        return leaf.astype(jnp.bfloat16) if leaf.dtype == jnp.float32 else leaf
 
     def apply(params: Params, x: Any, key: jax.Array | None) -> jax.Array:
-        return model.apply(lower(params), lower(x), key).astype(jnp.float32)
+        params, x = jax.tree.map(lower, (params, x))
+        return model.apply(params, x, key).astype(jnp.float32)
 
     return dataclasses.replace(model, apply=apply)
 
 
 @made_once(maxsize=128)
 def parameter_bytes(model: Model) -> int:
-    """How many bytes a hypothesis of a class takes.
+    """The number of bytes of a hypothesis.
 
     >>> from sartor.models import categorical
     >>> parameter_bytes(categorical(symbols=50))
@@ -155,7 +153,7 @@ def parameter_bytes(model: Model) -> int:
 
 
 def count_parameters(params: Params) -> int:
-    """How many numbers a hypothesis holds.
+    """The number of parameters of a hypothesis.
 
     >>> count_parameters({"w": jnp.zeros((3, 4)), "b": jnp.zeros(4)})
     16

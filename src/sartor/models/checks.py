@@ -1,4 +1,4 @@
-"""Whether a model and a data set fit together; refused before any work starts."""
+"""Whether a model and a data set fit together, checked before any work starts."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def check(model: Model, data: ClientData) -> None:
 
 def _check_range(data: ClientData) -> None:
     """Devices compute with 32 bits; a wider integer would wrap silently."""
+    limits = np.iinfo(np.int32)
     for name, column in data.columns.items():
         if column.dtype.kind not in "iu" or column.dtype.itemsize < 4 or not column.size:
             continue
-        limits = np.iinfo(np.int32)
         for value in (column.min(), column.max()):
             if not limits.min <= int(value) <= limits.max:
                 raise DataError(
@@ -68,7 +68,7 @@ def _check_range(data: ClientData) -> None:
 
 
 def _check_predictions(model: Model, data: ClientData) -> None:
-    """What the model says of two examples must be what its kind promises."""
+    """Run the model on two examples, and check what it predicts."""
     rows = data.rows[[0, -1]]
     two = {n: jnp.asarray(c[rows], device_dtype(c)) for n, c in data.columns.items()}
     x, y = take(two, jnp.arange(2))
@@ -103,23 +103,12 @@ def _check_predictions(model: Model, data: ClientData) -> None:
 
 
 def _check_inputs(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-    features = {name: column.shape[1:] for name, column in columns.items() if name != "y"}
-    if model.input_shape is None or (model.kind == "density" and not features):
-        return
-    if model.kind == "density":
+    found = {name: column.shape[1:] for name, column in columns.items() if name != "y"}
+    wanted = {} if model.kind == "density" else {"x": model.input_shape}
+    if model.input_shape is not None and found != wanted:
         raise DataError(
-            f"a density model takes no inputs, but the data has the columns {sorted(features)};"
-            " use a classification model or leave them out"
-        )
-    if list(features) != ["x"]:
-        raise DataError(
-            f"the model takes one input column 'x' of shape {model.input_shape}, but the data has "
-            f"{sorted(features) or 'no input columns'}"
-        )
-    if features["x"] != model.input_shape:
-        raise DataError(
-            f"column 'x': an example has shape {features['x']}, but the model takes "
-            f"{model.input_shape}"
+            f"this {model.kind} model takes {wanted or 'no inputs'}, but an example has "
+            f"{found or 'no inputs'} (shapes by column); choose another model or leave out columns"
         )
 
 

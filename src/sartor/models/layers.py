@@ -8,6 +8,7 @@ product, which is fast on every backend (bench/RESULTS.md has the measurements).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -21,6 +22,15 @@ def glorot(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     receptive = math.prod(shape[:-2])
     limit = math.sqrt(6.0 / (receptive * (shape[-2] + shape[-1])))
     return jax.random.uniform(key, shape, minval=-limit, maxval=limit)
+
+
+def init_layers(key: jax.Array, shapes: Mapping[str, tuple[int, ...]]) -> Params:
+    """Weights of these shapes with Glorot initialisation, and zero biases, by name of the layer."""
+    keys = jax.random.split(key, len(shapes))
+    return {
+        name: {"w": glorot(k, shape), "b": jnp.zeros(shape[-1])}
+        for k, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
 
 
 def to_float(x: Any, dtype: Any = jnp.float32) -> jax.Array:
@@ -68,7 +78,7 @@ def conv_conv_pool(first: Params, second: Params, x: jax.Array) -> jax.Array:
 
 
 def _conv_conv_pool(first: Params, second: Params, x: jax.Array) -> jax.Array:
-    """For CPUs, where arithmetic is dear: no product more than needed."""
+    """For CPUs, where arithmetic is the bottleneck: no more products than needed."""
     x = jax.nn.relu(conv3x3(first["w"], x) + first["b"])
     return jax.nn.relu(max_pool2x2(conv3x3(second["w"], x)) + second["b"])
 
@@ -89,7 +99,7 @@ def conv3x3(w: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def _conv_conv_pool_in_blocks(first: Params, second: Params, x: jax.Array) -> jax.Array:
-    """For GPUs, where bytes are dear: everything in blocks of 2×2 pixels.
+    """For GPUs, where memory traffic is the bottleneck: everything in blocks of 2×2 pixels.
 
     With the four pixels of a block side by side on the channel axis, a 3×3 convolution is a 2×2
     convolution of blocks: patches are four slices instead of nine and take less than half the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from sartor.caching import made_once
 from sartor.errors import ConfigError
 from sartor.models.base import Model, Params
-from sartor.models.layers import conv_conv_pool, dense, dropout, glorot, log_softmax, to_float
+from sartor.models.layers import conv_conv_pool, dense, dropout, init_layers, log_softmax, to_float
 
 
 def categorical(symbols: int, *, smoothing: float = 0.0) -> Model:
@@ -112,31 +113,26 @@ def _perceptron(
     shape: tuple[int, ...], hidden: tuple[int, ...], out: int, regression: bool, smoothing: float
 ) -> Model:
     widths = (math.prod(shape), *hidden, out)
-    names = [f"dense_{i}" for i in range(1, len(widths))]
+    shapes = {f"dense_{i}": shape for i, shape in enumerate(pairwise(widths), 1)}
+    *inner, last = shapes
 
     def init(key: jax.Array) -> Params:
-        keys = jax.random.split(key, len(names))
-        return {
-            name: {"w": glorot(k, (a, b)), "b": jnp.zeros(b)}
-            for name, k, a, b in zip(names, keys, widths[:-1], widths[1:], strict=True)
-        }
+        return init_layers(key, shapes)
 
     def apply(params: Params, x: Any, key: jax.Array | None) -> jax.Array:
-        z = to_float(x, params[names[0]]["w"].dtype).reshape(x.shape[0], -1)
-        for name in names[:-1]:
+        z = to_float(x, params["dense_1"]["w"].dtype).reshape(x.shape[0], -1)
+        for name in inner:
             z = jax.nn.relu(dense(params[name], z))
-        z = dense(params[names[-1]], z)
+        z = dense(params[last], z)
         if regression:
             return z[:, 0] if out == 1 else z
         return log_softmax(z)
 
-    features: int | tuple[int, ...] = shape[0] if len(shape) == 1 else shape
-    spec: dict[str, Any] = {"name": "mlp", "features": features, "hidden": hidden}
-    if not hidden:
-        spec = {"name": "linear" if regression else "logistic", "features": features}
-    spec["outputs" if regression else "classes"] = out
-    if not regression:
-        spec["smoothing"] = smoothing
+    spec: dict[str, Any] = {"name": "linear" if regression else "logistic"}
+    spec["features"] = shape[0] if len(shape) == 1 else shape
+    if hidden:
+        spec |= {"name": "mlp", "hidden": hidden}
+    spec |= {"outputs": out} if regression else {"classes": out, "smoothing": smoothing}
     return Model(
         init,
         apply,
@@ -158,11 +154,7 @@ def _cnn(classes: int, smoothing: float) -> Model:
     }
 
     def init(key: jax.Array) -> Params:
-        keys = jax.random.split(key, len(shapes))
-        return {
-            name: {"w": glorot(k, shape), "b": jnp.zeros(shape[-1])}
-            for k, (name, shape) in zip(keys, shapes.items(), strict=True)
-        }
+        return init_layers(key, shapes)
 
     def apply(params: Params, x: Any, key: jax.Array | None) -> jax.Array:
         z = to_float(x, params["conv_1"]["w"].dtype)
@@ -184,11 +176,7 @@ def _cnn(classes: int, smoothing: float) -> Model:
 
 
 FACTORIES: dict[str, Callable[..., Model]] = {
-    "categorical": categorical,
-    "logistic": logistic,
-    "linear": linear,
-    "mlp": mlp,
-    "cnn": cnn,
+    factory.__name__: factory for factory in (categorical, logistic, linear, mlp, cnn)
 }
 """The ready models by the name that configurations and saved models use."""
 
@@ -203,7 +191,7 @@ def rebuild(spec: Mapping[str, Any]) -> Model:
 
 
 def as_model(what: str, given: Any) -> Model:
-    """A model that is one, or a table of a configuration that names a ready one."""
+    """A given model, or the ready model that a table of a configuration names."""
     if isinstance(given, Model):
         return given
     if not isinstance(given, dict):

@@ -17,10 +17,10 @@ from sartor.central import Central
 from sartor.central.settings import describe
 from sartor.data import ClientData
 from sartor.engine import Engine
-from sartor.errors import ConfigError, FileError
+from sartor.errors import ConfigError, FileError, nearest
 from sartor.models import FACTORIES, Model
 from sartor.personal import Personal
-from sartor.runs.values import check_table, nearest
+from sartor.runs.values import check_table
 
 Table = dict[str, Any]
 

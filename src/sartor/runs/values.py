@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, Union, get_args, get_origin
 
 from sartor.engine import Optimizer
-from sartor.errors import ConfigError
+from sartor.errors import ConfigError, nearest
 from sartor.models import Model
 
 WORDS: dict[Any, str] = {
@@ -40,15 +39,9 @@ def check_table(where: str, table: Mapping[str, Any], hints: Mapping[str, Any]) 
     for key, value in table.items():
         name = f"{where}.{key}" if where else key
         if key not in hints:
-            raise ConfigError(f"{name} does not exist; {nearest(key, hints, 'there is')}")
+            raise ConfigError(f"{name} does not exist; {nearest(key, hints)}")
         if not fits(value, hints[key]):
             raise ConfigError(f"{name} must be {_words(hints[key])} (got {value!r})")
-
-
-def nearest(name: str, names: Mapping[str, Any], otherwise: str) -> str:
-    """A hint for an error message: the nearest name, or all names if none is near."""
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else f"{otherwise} {', '.join(sorted(names))}"
 
 
 def fits(value: Any, hint: Any) -> bool:
