@@ -32,21 +32,33 @@ def data() -> sartor.ClientData:
     )
 
 
-MODEL = sartor.models.logistic(3, 2)
+LOGISTIC = sartor.models.logistic(3, 2)
 ENGINE = sartor.Engine()
+
+
+def dropout(params, x, key):
+    """Drops features in training, so that it matters whose key a step has."""
+    kept = 1 if key is None else 2 * jax.random.bernoulli(key, 0.5, x.shape)
+    return LOGISTIC.apply(params, kept * x, None)
+
+
+MODEL = sartor.Model(LOGISTIC.init, dropout, classes=2, input_shape=(3,))
+BATCH = 5
+"""All clients have more examples, so that it matters in which order they are read."""
 
 
 def rounds_of(kind: str, data: sartor.ClientData):
     """An algorithm, the data it runs on, and a state in the middle of a run."""
     algorithms = {
-        "FedAvg": sartor.FedAvg(epochs=2, batch=7),
-        "HypCluster": sartor.HypCluster(q=2, start=sartor.central.Random()),
-        "Agnostic": sartor.Agnostic(domain_step=0.5),
+        "FedAvg": sartor.FedAvg(epochs=2, batch=BATCH),
+        "HypCluster": sartor.HypCluster(q=2, start=sartor.central.Random(), batch=BATCH),
+        "Agnostic": sartor.Agnostic(domain_step=0.5, batch=BATCH),
     }
     if kind.startswith("Mapper"):
         mapper = sartor.Mapper(
-            cover=(0.0, 0.5, 1.0), rounds=4, cohort=6, keep_local=kind.endswith("kept")
-        )
+            cover=(0.0, 0.5, 1.0), rounds=4, cohort=6, batch=BATCH,
+            keep_local=kind.endswith("kept"),
+        )  # fmt: skip
         central = sartor.HypCluster(q=2, rounds=30, start="random").fit(MODEL, data, seed=1)
         cluster = central.assign(data)
         task = Task(MODEL, central, cluster, data, SEED, ENGINE)
