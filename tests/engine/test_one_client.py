@@ -55,10 +55,9 @@ def rounds_of(kind: str, data: sartor.ClientData):
         "Agnostic": sartor.Agnostic(domain_step=0.5, batch=BATCH),
     }
     if kind.startswith("Mapper"):
-        mapper = sartor.Mapper(
-            cover=(0.0, 0.5, 1.0), rounds=4, cohort=6, batch=BATCH,
-            keep_local=kind.endswith("kept"),
-        )  # fmt: skip
+        keep = kind.endswith("kept")
+        cover = (0.0, 0.5, 1.0)
+        mapper = sartor.Mapper(cover=cover, rounds=4, cohort=6, batch=BATCH, keep_local=keep)
         central = sartor.HypCluster(q=2, rounds=30, start="random").fit(MODEL, data, seed=1)
         cluster = central.assign(data)
         task = Task(MODEL, central, cluster, data, SEED, ENGINE)
@@ -74,31 +73,34 @@ def rounds_of(kind: str, data: sartor.ClientData):
 @pytest.mark.parametrize("kind", ["FedAvg", "HypCluster", "Agnostic", "Mapper", "Mapper kept"])
 def test_uploads_of_single_clients_add_up(kind, data):
     algorithm, data, state = rounds_of(kind, data)
-    how = {"round": ROUND, "seed": SEED, "engine": ENGINE}
-    together = one_round(algorithm, MODEL, data, state, **how)
-
     known = algorithm.attributes(data)
-    alone = []
-    for k, client in enumerate(data.ids):
-        mine = data.select([client])
-        assert len(mine) == 1 and set(mine.ids) == {client}
-        told = {name: values[[k]] for name, values in known.items()}
-        alone.append(one_round(algorithm, MODEL, mine, state, attributes=told, **how))
-    total = jax.tree.map(lambda *parts: sum(map(np.asarray, parts)), *[a.upload for a in alone])
+    together, alone = None, dict.fromkeys(data.ids)
+    for number in (ROUND, ROUND + 1):  # in the second, what clients kept in the first matters
+        how = {"round": number, "seed": SEED, "engine": ENGINE}
+        together = one_round(algorithm, MODEL, data, state, kept=together and together.kept, **how)
+        for k, (client, before) in enumerate(alone.items()):
+            mine = data.select([client])
+            assert len(mine) == 1 and set(mine.ids) == {client}
+            how["attributes"] = {name: values[[k]] for name, values in known.items()}
+            kept = before and before.kept
+            alone[client] = one_round(algorithm, MODEL, mine, state, kept=kept, **how)
+        uploads = [one.upload for one in alone.values()]
+        total = jax.tree.map(lambda *parts: sum(map(np.asarray, parts)), *uploads)
 
-    for one, other in zip(*map(jax.tree.leaves, (together.upload, total)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
-    losses = np.concatenate([a.metrics["loss"] for a in alone])
-    order = np.argsort(data.hashes, kind="stable")  # the order of a simulated cohort
-    np.testing.assert_allclose(together.metrics["loss"], losses[order], rtol=1e-5)
-    after = [algorithm.server(state, upload).hypotheses for upload in (together.upload, total)]
-    for one, other in zip(*map(jax.tree.leaves, after), strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
-    if together.kept is not None:
-        for client, one in zip(data.ids, alone, strict=True):
-            kept = together.kept[client], one.kept[client]
-            for a, b in zip(*map(jax.tree.leaves, kept), strict=True):
-                np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+        assert_close(together.upload, total)
+        losses = np.concatenate([one.metrics["loss"] for one in alone.values()])
+        order = np.argsort(data.hashes, kind="stable")  # the order of a simulated cohort
+        np.testing.assert_allclose(together.metrics["loss"], losses[order], rtol=1e-5)
+        if together.kept is not None:
+            for client, one in alone.items():
+                assert_close(together.kept[client], one.kept[client])
+        state, after = algorithm.server(state, together.upload), algorithm.server(state, total)
+        assert_close(state.hypotheses, after.hypotheses)
+
+
+def assert_close(one, other):
+    for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
 
 
 def test_it_is_the_round_of_a_run(data):
@@ -110,7 +112,4 @@ def test_it_is_the_round_of_a_run(data):
     for number in range(2):
         told = one_round(algorithm, MODEL, data, state, round=number, seed=SEED, engine=ENGINE)
         state = algorithm.server(state, told.upload)
-    for one, other in zip(
-        *map(jax.tree.leaves, (fitted.hypotheses, state.hypotheses)), strict=True
-    ):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert_close(fitted.hypotheses, state.hypotheses)
