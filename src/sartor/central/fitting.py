@@ -202,16 +202,15 @@ def _check_finite(name: str, chunk: Chunk, data: ClientData, saved: Checkpoint |
 def _check_same(hypotheses: Any, start: CentralModel) -> None:
     """Refuse to go on from other hypotheses, or another number of them."""
     here, there = (
-        {name: leaf.shape for name, leaf in flatten(tree).items()}
+        {name: leaf.shape[1:] for name, leaf in flatten(tree).items()}
         for tree in (hypotheses, start.hypotheses)
     )
-    shapes = [{name: shape[1:] for name, shape in side.items()} for side in (here, there)]
-    if shapes[0] != shapes[1]:
+    if here != there:
         raise ConfigError(
-            f"start is a model of another class: its leaves are {shapes[1]}, and the model's "
-            f"{shapes[0]}; give fit the model that start was trained with"
+            f"start is a model of another class: its leaves are {there}, and the model's "
+            f"{here}; give fit the model that start was trained with"
         )
-    wanted = next(iter(here.values()))[0]
+    wanted = jax.tree.leaves(hypotheses)[0].shape[0]
     if wanted != start.q:
         raise ConfigError(
             f"start has {start.q} hypotheses, and {wanted} are trained here; give a central model "

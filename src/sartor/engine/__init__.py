@@ -20,9 +20,9 @@ from sartor.engine.engine import Engine
 from sartor.engine.job import Batch, ClientProgram, Ended, Job
 from sartor.engine.objectives import Leaves, Objective, Own, leaf_shapes, lowered, pick, predict
 from sartor.engine.optimizers import Chosen, Optimizer, build
-from sartor.engine.planning import in_order, visits
+from sartor.engine.planning import in_order, rehearse, visits
 from sartor.engine.programs import Recipe, trainer
-from sartor.engine.rounds import Chunk, Told, one_round, rehearse, run_rounds
+from sartor.engine.rounds import Chunk, Told, one_round, run_rounds
 from sartor.engine.schedule import Ints, Spans, padded, ragged, steps_of
 from sartor.engine.scoring import EachScorer, Scored, losses_by_client, positions, score_shared
 from sartor.engine.states import ClientStates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from sartor.data import ClientData
 from sartor.engine.engine import Engine
-from sartor.engine.job import Ask, Batch, ClientProgram, Ended, Held, Job, judged, where_visited
-from sartor.engine.lanes import LANES, fold, read_by
-from sartor.engine.objectives import Objective, over_hypotheses
-from sartor.engine.programs import HELD, Loss, answered, answers, it_pays, single_step, trainer
-from sartor.engine.schedule import Schedule, Spans
+from sartor.engine.job import Ask, Batch, ClientProgram, Ended, Held, Job, judged
+from sartor.engine.lanes import LANES, fold, where
+from sartor.engine.objectives import over_hypotheses
+from sartor.engine.programs import HELD, Loss, ask_ahead, single_step, trainer
+from sartor.engine.schedule import Spans
 from sartor.errors import ConfigError
 from sartor.models import Model, Params, in_precision, take
 from sartor.randomness import mix
@@ -138,6 +138,11 @@ class Kept(NamedTuple):
     visited: Any
 
 
+NOTHING = Kept((), np.zeros(0, bool))
+"""The table of clients that keep nothing."""
+
+
+@dataclasses.dataclass
 class Rehearsal:
     """What an algorithm's round consists of, found out by tracing it once without any data.
 
@@ -147,10 +152,9 @@ class Rehearsal:
         keeps: shapes of what a client keeps; ``None`` if it keeps nothing.
     """
 
-    def __init__(self) -> None:
-        self.passes: list[Pass] = []
-        self.scored = 0
-        self.keeps: Tree = None
+    passes: list[Pass] = dataclasses.field(default_factory=list)
+    scored: int = 0
+    keeps: Tree = None
 
 
 class Cohort:
@@ -164,7 +168,7 @@ class Cohort:
         sizes: [clients] numbers of training examples m_k.
         attributes: what the algorithm has said to know of every client, by name: [clients, ...].
         finite: [clients] whose passes have all ended well so far.
-        kept: what clients keep between rounds, if they keep anything.
+        kept: what clients keep between rounds; an empty table if they keep nothing.
         engine: how it is run.
         columns: the data's columns, on the device.
         rehearsal: what is found out about the algorithm, if this is no real round.
@@ -176,11 +180,10 @@ class Cohort:
         engine: Engine,
         inputs: Inputs,
         columns: dict[str, jax.Array],
-        kept: Kept | None = None,
+        kept: Kept = NOTHING,
         rehearsal: Rehearsal | None = None,
     ) -> None:
         self.model = in_precision(model, engine.precision)
-        self.precision: Literal["f32", "bf16"] = engine.precision
         self.sizes: jax.Array = inputs.sizes
         self.attributes = inputs.attributes
         self.kept = kept
@@ -220,10 +223,10 @@ class Cohort:
         Returns:
             Weighted sums by hypothesis, and a record of every client.
         """
-        spec = Pass(epochs, batch)
         passed, _ = self.run_pass(
-            program, spec, q=q, hypothesis=hypothesis, weights=weights, values=values, keep=keep
-        )
+            program, Pass(epochs, batch, q=q),
+            hypothesis=hypothesis, weights=weights, values=values, keep=keep,
+        )  # fmt: skip
         self.finite = self.finite & passed.finite
         return passed
 
@@ -308,28 +311,26 @@ class Cohort:
         program: ClientProgram,
         spec: Pass,
         *,
-        q: int = 1,
         hypothesis: jax.Array | None = None,
         weights: jax.Array | None = None,
         values: Tree = None,
         keep: Callable[[Job], Tree] | None = None,
-        ask: tuple[Objective, Ask | None] | None = None,
+        ask: Ask | None = None,
     ) -> tuple[Passed, Job]:
         """A pass of any kind, and all of its jobs, flat: [clients · jobs, ...].
 
         Where clients have several jobs, ``values`` are [clients, jobs, ...]; and what they keep
         is read by all of them, and changed by none.
         """
-        clients, count = len(self.sizes), spec.jobs
+        clients, count, q = len(self.sizes), spec.jobs, spec.q
         given = self._given(spec)
         if hypothesis is None:
             hypothesis = jnp.zeros(clients, jnp.int32)
         if count == 1:
             values = jax.tree.map(lambda a: a[:, None], values)
-        asked = None if ask is None else self._asked(*ask, given.plan, spec.copies)
-        held = given.held
-        if asked is not None and asked.answers is not None and held is not None:
-            held = answered(asked, self.columns, hypothesis, held)  # before it is copied
+        # Copies of a draw read the same examples. In a rehearsal nobody reads anything.
+        readers = 0 if self.rehearsal is not None else spec.copies
+        ask, held = ask_ahead(ask, self.columns, given.plan, readers, hypothesis, given.held)
         by_draw = (given.key, given.init, held)
         key, init, held = jax.tree.map(lambda a: jnp.repeat(a, spec.copies, axis=1), by_draw)
         by_client = hypothesis, self.sizes, self.sizes if weights is None else weights
@@ -341,11 +342,11 @@ class Cohort:
         if keep is not None:
             jobs = jobs._replace(kept=self._recall(keep, jobs, count))
         if self.rehearsal is not None:
-            total, results = self._rehearse(spec, program, jobs, q)
+            total, results = self._rehearse(self.rehearsal, spec, program, jobs)
         else:
             total, results = fold(
                 program, given.plan, self.columns, jobs, weights, spec.batch,
-                q=q, devices=self._devices, ask=asked,
+                q=q, devices=self._devices, ask=ask,
             )  # fmt: skip
         record, kept, finite = results
         if keep is not None and count == 1:
@@ -367,32 +368,20 @@ class Cohort:
         held = None if spec.reads is None else Held(rows, jnp.zeros((clients, draws), jnp.int32))
         return PassInput(None, words, words, held)
 
-    def _rehearse(self, spec: Pass, program: ClientProgram, jobs: Job, q: int) -> tuple[Tree, Tree]:
+    def _rehearse(
+        self, rehearsal: Rehearsal, spec: Pass, program: ClientProgram, jobs: Job
+    ) -> tuple[Tree, Tree]:
         """Results of the right shapes, without a step; and a note that there is such a pass."""
-        assert self.rehearsal is not None
         one = jax.tree.map(lambda a: a[0], jobs)
         program = judged(program)
         ended = jax.eval_shape(lambda: program.end(program.start(one), one))
         leaves = jax.tree.leaves(ended.upload)
         bytes_ = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-        self.rehearsal.passes.append(dataclasses.replace(spec, q=q, bytes_up=bytes_))
-        total = jax.tree.map(lambda a: jnp.zeros((q, *a.shape), a.dtype), ended.upload)
+        rehearsal.passes.append(dataclasses.replace(spec, bytes_up=bytes_))
+        total = jax.tree.map(lambda a: jnp.zeros((spec.q, *a.shape), a.dtype), ended.upload)
         count = len(jobs.hypothesis)
         results = (ended.record, ended.keep, ended.finite)
         return total, jax.tree.map(lambda a: jnp.zeros((count, *a.shape), a.dtype), results)
-
-    def _asked(
-        self, objective: Objective, ask: Ask | None, plan: Schedule, readers: int
-    ) -> Ask | None:
-        """Who predicts ``Batch.central``; all at once where that pays."""
-        if (
-            self.rehearsal is not None
-            or ask is None
-            or not it_pays(objective, ask, self.columns, readers)
-        ):
-            return ask
-        said = answers(ask, self.columns, plan.order, read_by(plan))
-        return ask._replace(answers=said)
 
     def _recall(self, begins: Callable[[Job], Tree], jobs: Job, count: int) -> Tree:
         """What each job's client has kept, or how that begins."""
@@ -403,14 +392,13 @@ class Cohort:
                 raise ConfigError("a client keeps one state, of the same shapes in all passes")
             self.rehearsal.keeps = shapes
             return begin
-        assert self.kept is not None
         place = jnp.repeat(self._inputs.place, count)
         old = jax.tree.map(lambda a: a[place], self.kept.table)
-        return where_visited(self.kept.visited[place], old, begin)
+        return where(self.kept.visited[place], old, begin)
 
     def keep(self, state: Tree) -> None:
         """Let clients keep a state, [clients, ...], that a pass began with ``keep``."""
-        if self.rehearsal is None and self.kept is not None:
+        if self.rehearsal is None:
             place = self._inputs.place
             table = jax.tree.map(lambda t, a: t.at[place].set(a), self.kept.table, state)
             self.kept = Kept(table, self.kept.visited.at[place].set(True))

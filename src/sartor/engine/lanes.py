@@ -12,9 +12,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
+from sartor.engine.engine import Engine
 from sartor.engine.job import Ask, Batch, ClientProgram, Ended, Job, judged
 from sartor.engine.schedule import Schedule
+from sartor.engine.vectorize import Compiled
 from sartor.models import take
 from sartor.trees import Tree
 
@@ -65,7 +69,7 @@ def fold(
     def work(s: jax.Array, carry: Tree) -> Tree:
         job = of(plan.job[s])
         examples = _batch(plan, s, batch, columns, job, ask=ask)
-        return _where(plan.valid[s] > 0, step(carry, examples, job), carry)
+        return where(plan.valid[s] > 0, step(carry, examples, job), carry)
 
     def hand_in(carry: Tree, job: Job) -> tuple[Tree, Tree]:
         ended = end(carry, job)
@@ -87,7 +91,7 @@ def fold(
         place = jnp.where(who >= 0, who, members)  # out of bounds: dropped
         results = jax.tree.map(lambda r, v: r.at[place].set(v, mode="drop"), results, result)
         after = plan.takes[n + 1]
-        return _where(after >= 0, start(of(after)), carry), total, results
+        return where(after >= 0, start(of(after)), carry), total, results
 
     carry = start(of(plan.takes[0]))
     upload, result = jax.eval_shape(hand_in, carry, of(plan.takes[0]))
@@ -119,11 +123,32 @@ def each(
 
     def work(s: jax.Array, carry: Tree) -> Tree:
         examples = _batch(plan, s, batch, columns, jobs, extra, ask)
-        return _where(plan.valid[s] > 0, step(carry, examples, jobs), carry)
+        return where(plan.valid[s] > 0, step(carry, examples, jobs), carry)
 
     carry = jax.lax.fori_loop(0, plan.bounds[1, 0], work, start(jobs))
     ended: Ended = end(carry, jobs)
     return ended
+
+
+def spread(
+    run: Callable[..., Tree], engine: Engine, in_specs: tuple[Any, ...], out_specs: Any
+) -> Compiled:
+    """Compile a function of lanes; with several devices, each runs its share of the lanes."""
+    devices = engine.local_devices()
+    if len(devices) > 1:
+        mesh = Mesh(np.array(devices), (LANES,))
+        # Lanes of different devices take different numbers of steps, and meet in the psum of
+        # `fold`: nothing to check while they are apart.
+        run = jax.shard_map(run, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    return Compiled(run)
+
+
+def plan_specs(*before: None) -> Schedule:
+    """How a schedule is spread over devices; ``None`` for each axis before those of a round."""
+    every: Any = PartitionSpec()
+    device: Any = PartitionSpec(*before, LANES)
+    lane: Any = PartitionSpec(*before, None, LANES)
+    return Schedule(device, lane, lane, lane, every, lane, lane, lane, lane)
 
 
 def _batch(
@@ -152,11 +177,6 @@ def _batch(
     return Batch(x, y, place < valid, keys, central)
 
 
-def read_by(plan: Schedule) -> jax.Array:
-    """How many of a schedule's examples are read by anybody."""
-    return jnp.max(jnp.asarray(plan.at) + plan.valid)
-
-
 def _over_lanes(f: Callable[..., Tree], lanes: int) -> Callable[..., Tree]:
     """Vectorise over lanes; a single lane runs as it is, which is the fastest on a CPU."""
     if lanes > 1:
@@ -173,5 +193,6 @@ def _like(flag: jax.Array, array: Any) -> jax.Array:
     return flag.reshape(flag.shape + (1,) * (array.ndim - flag.ndim))
 
 
-def _where(flag: jax.Array, new: Tree, old: Tree) -> Tree:
+def where(flag: jax.Array, new: Tree, old: Tree) -> Tree:
+    """For leaves [n, ...], the new ones where the flag [n] is set, and the old ones elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(_like(flag, a), a, b), new, old)

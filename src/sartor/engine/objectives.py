@@ -176,7 +176,9 @@ def asking(objective: Objective, central: Params) -> Ask | None:
     if not objective.asks_central:
         return None
     model = objective.model
-    return Ask(lambda hypothesis, x: model.apply(hypothesis, x, None), central)
+    return Ask(
+        lambda hypothesis, x: model.apply(hypothesis, x, None), central, once=objective.exact
+    )
 
 
 def predict(objective: Objective, own: Leaves, central: Params, x: Any, job: Job) -> jax.Array:

@@ -71,17 +71,6 @@ class Schedule(NamedTuple):
     job: Narrow
     tick: Narrow
 
-    @property
-    def busy(self) -> float:
-        """The share of lane-steps that do work, between 0 and 1.
-
-        >>> keys, first = mix(0, "doc", [[1, 2]]), np.array([[0, 5]])
-        >>> schedule(first, np.array([[5, 3]]), keys, batch=5, epochs=1, lanes=2).busy
-        1.0
-        """
-        lanes = self.valid.shape[2] // self.turns.shape[1]
-        return float((self.valid > 0).sum() / (self.bounds.max(axis=1).sum() * lanes))
-
 
 def pack(steps: Ints, lanes: int, devices: int = 1) -> Packing:
     """Pack jobs of given lengths into lanes: longest first, to the lane that is free earliest.
@@ -199,6 +188,18 @@ class Spans(NamedTuple):
         """Positions in ``data.rows`` of places in the list."""
         return places if self.pool is None else self.pool[places]
 
+    def most(self, grain: int) -> int:
+        """The length of the longest stretch, rounded up to a multiple."""
+        return -(-int(self.sizes.max()) // grain) * grain
+
+    def rows(self, most: int) -> Narrow:
+        """Positions in ``data.rows`` of every stretch, filled up with zeros: [..., most]."""
+        rows = np.zeros((*self.sizes.shape, most), np.int32)
+        owner, place = ragged(self.sizes.reshape(-1))
+        flat = rows.reshape(self.sizes.size, most)
+        flat[owner, place] = self.at(self.first.reshape(-1)[owner] + place)
+        return rows
+
 
 class Room(NamedTuple):
     """What a schedule has room for: the most that any round of a run needs."""
@@ -208,12 +209,16 @@ class Room(NamedTuple):
     examples: int
 
 
-def room(packing: Packing, sizes: Ints, batch: int, epochs: int, share: Ints | None = None) -> Room:
+def room(packing: Packing, sizes: Ints, batch: int, epochs: int, share: Ints) -> Room:
     """What a packing needs."""
-    if share is not None:
-        sizes = sizes[:, np.unique(share, return_index=True)[1]]
-    examples = (sizes * orders(sizes, batch, epochs)).sum(axis=1)
-    return Room(int(packing.bounds.max()), int(packing.turns.max()), int(examples.max()))
+    examples = int(listed(sizes, batch, epochs, share).max())
+    return Room(int(packing.bounds.max()), int(packing.turns.max()), examples)
+
+
+def listed(sizes: Ints, batch: int, epochs: int, share: Ints) -> Ints:
+    """How long the list of examples is for jobs of these sizes, [..., jobs], in every round."""
+    sizes = sizes[..., np.unique(share, return_index=True)[1]]
+    return np.asarray((sizes * orders(sizes, batch, epochs)).sum(axis=-1))
 
 
 def roomy(count: int) -> int:

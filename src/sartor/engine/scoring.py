@@ -12,13 +12,13 @@ from jax.sharding import PartitionSpec
 
 from sartor.caching import made_once
 from sartor.data import PARTS, ClientData
-from sartor.engine.blocks import Stack, spread
+from sartor.engine.blocks import Stack
 from sartor.engine.columns import source
 from sartor.engine.engine import Engine
 from sartor.engine.job import Job
-from sartor.engine.lanes import LANES
+from sartor.engine.lanes import LANES, spread
 from sartor.engine.objectives import Objective, lowered, over_hypotheses, predict
-from sartor.engine.schedule import Ints, padded
+from sartor.engine.schedule import Ints, Spans, padded
 from sartor.engine.vectorize import Compiled
 from sartor.models import Model, Params, in_precision, take
 from sartor.trees import Tree
@@ -58,23 +58,21 @@ def score_shared(
     plain: bool = True,
 ) -> Scored:
     """Score rows under each of q hypotheses, by plain or training loss: arrays [q, rows]."""
-    q = jax.tree.leaves(hypotheses)[0].shape[0]
     run = _shared(model, engine, plain)
-    reader = source(engine, data, CHUNK * BATCH)
-    results = []
-    for begin in range(0, len(rows), CHUNK * BATCH):
-        some = rows[begin : begin + CHUNK * BATCH]
-        grid = padded(some, CHUNK * BATCH).reshape(CHUNK, BATCH).astype(np.int32)
-        columns, places = reader.load(grid)
-        results.append((len(some), run(hypotheses, columns, places)))
-    loss = np.empty((q, len(rows)), np.float32)
-    correct = np.empty((q, len(rows)), np.bool_)
-    begin = 0
-    for count, result in results:
-        for out, values in zip((loss, correct), result, strict=True):
-            out[:, begin : begin + count] = np.asarray(values)[:, :count]
-        begin += count
-    return Scored(loss, correct)
+    at_once = CHUNK * BATCH
+    reader = source(engine, data, at_once)
+    begins = range(0, len(rows), at_once)
+    results = []  # on the device: calls do not wait for each other
+    for begin in begins:
+        some = padded(rows[begin : begin + at_once], at_once)
+        columns, places = reader.load(some.reshape(CHUNK, BATCH).astype(np.int32))
+        results.append(run(hypotheses, columns, places))
+    shape = jax.tree.leaves(hypotheses)[0].shape[0], len(rows)
+    scored = Scored(np.empty(shape, np.float32), np.empty(shape, np.bool_))
+    for begin, result in zip(begins, results, strict=True):
+        for out, values in zip(scored, result, strict=True):
+            out[:, begin : begin + at_once] = np.asarray(values)[:, : len(rows) - begin]
+    return scored
 
 
 def losses_by_client(
@@ -153,10 +151,7 @@ class EachScorer:
 
     def score(self, params: Stack, jobs: Job, first: Ints, sizes: Ints) -> list[Scored]:
         """Score the rows ``first … first + size`` of each client under its own model."""
-        place = np.arange(self.steps * BATCH)
-        inside = place < sizes[:, None]
-        grid = np.where(inside, first[:, None] + place, 0)
-        return self._score(params, jobs, grid, sizes)
+        return self._score(params, jobs, Spans(first, sizes).rows(self.steps * BATCH), sizes)
 
     def score_same(self, params: Stack, jobs: Job, rows: Ints) -> list[Scored]:
         """Score the same rows under each client's own model."""
@@ -164,10 +159,10 @@ class EachScorer:
         grid = np.broadcast_to(padded(rows, self.steps * BATCH), (count, self.steps * BATCH))
         return self._score(params, jobs, grid, np.full(count, len(rows)))
 
-    def _score(self, params: Stack, jobs: Job, rows: Ints, sizes: Ints) -> list[Scored]:
+    def _score(self, params: Stack, jobs: Job, rows: npt.NDArray[Any], sizes: Ints) -> list[Scored]:
         """Score rows [clients, steps · BATCH], of which the first ``sizes`` count."""
         grid = padded(rows, self.lanes).reshape(self.lanes, self.steps, BATCH)
-        columns, places = self.reader.load(grid.transpose(1, 0, 2).astype(np.int32))
+        columns, places = self.reader.load(grid.transpose(1, 0, 2).astype(np.int32, copy=False))
         stack, jobs = jax.tree.map(lambda leaf: _filled(leaf, self.lanes), (params, jobs))
         needed = np.int32(-(-int(sizes.max()) // BATCH))
         loss, correct = self.run(self.central, columns, places, needed, stack, jobs)
@@ -187,12 +182,7 @@ def _each(objective: Objective, engine: Engine) -> Any:
     objective = lowered(objective, engine.precision)
 
     def run(
-        central: Params,
-        columns: Any,
-        rows: jax.Array,
-        steps: jax.Array,
-        params: Tree,
-        jobs: Job,
+        central: Params, columns: Any, rows: jax.Array, steps: jax.Array, params: Tree, jobs: Job
     ) -> tuple[jax.Array, jax.Array]:
         def one(own: Tree, job: Job, places: jax.Array) -> tuple[jax.Array, jax.Array]:
             x, y = take(columns, places)
@@ -207,4 +197,5 @@ def _each(objective: Objective, engine: Engine) -> Any:
         return tuple(a.transpose(1, 0, 2).reshape(a.shape[1], -1) for a in out)
 
     every, lanes = PartitionSpec(), PartitionSpec(LANES)
-    return spread(run, engine, (every, every, PartitionSpec(None, LANES), every, lanes, lanes))
+    specs = (every, every, PartitionSpec(None, LANES), every, lanes, lanes)
+    return spread(run, engine, specs, lanes)

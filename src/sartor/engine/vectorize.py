@@ -41,8 +41,7 @@ class Compiled:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._alone: Any = jax.jit(function, compiler_options=_options(many=False))
-        self._batched: dict[Any, Any] = {}
-        self._ran: set[Any] = set()
+        self._batched: dict[Any, Any] = {}  # vectorised programs that have run, so are compiled
         self._lock = threading.Lock()
 
     def __call__(self, *args: Tree) -> Any:
@@ -67,18 +66,16 @@ class Compiled:
             for i, shared in enumerate(same)
         ]
         # Which program answers depends on nothing but the calls, so that numbers repeat to the bit.
-        key = structure, tuple(same)
-        shapes = key, tuple((np.shape(a), str(jax.dtypes.result_type(a))) for a in leaves)
-        # Whoever comes second waits for the first one's compilation.
-        with contextlib.nullcontext() if shapes in self._ran else self._lock:
-            if key not in self._batched:
-                self._batched[key] = self._compile(structure, same)
-            out = jax.tree.map(np.asarray, self._batched[key](*leaves))
-            self._ran.add(shapes)
+        key = structure, tuple(same), _shapes(leaves)
+        # The first call compiles. Crews of other threads that need the same program wait for it.
+        with contextlib.nullcontext() if key in self._batched else self._lock:
+            program = self._batched.get(key) or self._over_calls(structure, same)
+            out = jax.tree.map(np.asarray, program(*leaves))
+            self._batched[key] = program
         return [jax.tree.map(lambda a, n=n: a[n], out) for n in range(len(calls))]
 
-    def _compile(self, structure: Any, same: list[bool]) -> Any:
-        """A program over the leaves of several calls, some of which are passed once."""
+    def _over_calls(self, structure: Any, same: list[bool]) -> Any:
+        """The function over the leaves of several calls, some of which are passed once."""
 
         def by_leaf(*leaves: Any) -> Any:
             return self._function(*jax.tree.unflatten(structure, leaves))
@@ -157,8 +154,7 @@ class _Call:
         self.worker: int = _here.number
         self.program = program
         self.leaves, self.structure = jax.tree.flatten(args)
-        shapes = tuple((np.shape(a), str(jax.dtypes.result_type(a))) for a in self.leaves)
-        self.key = id(program), self.structure, shapes
+        self.key = id(program), self.structure, _shapes(self.leaves)
         self.answer: Any = None
         self.answered = False
 
@@ -214,18 +210,14 @@ class _Crew:
                 keys = [call.key for call in self._waiting]
                 most = max(keys, key=keys.count)  # the others wait for more of their kind
                 now = [call for call in self._waiting if call.key == most][: self.width]
-            self._answer(now)
+            # Filled up with copies of the last call: another number of calls is another shape.
+            filled = [*now, *[now[-1]] * (self.width - len(now))]
+            answers = now[0].program.vectorized([c.leaves for c in filled], now[0].structure)
             with self._change:
-                for call in now:
-                    call.answered = True
+                for call, answer in zip(now, answers, strict=False):
+                    call.answer, call.answered = answer, True
                     self._waiting.remove(call)
                 self._change.notify_all()
-
-    def _answer(self, calls: list[_Call]) -> None:
-        filled = [calls[min(n, len(calls) - 1)].leaves for n in range(self.width)]
-        answers = calls[0].program.vectorized(filled, calls[0].structure)
-        for call, answer in zip(calls, answers, strict=False):
-            call.answer = answer
 
 
 def vectorizing() -> bool:
@@ -247,6 +239,11 @@ def _options(many: bool) -> dict[str, Any]:
         case "cpu" if many:
             return {"xla_llvm_disable_expensive_passes": True}
     return {}
+
+
+def _shapes(leaves: list[Any]) -> tuple[Any, ...]:
+    """What decides which compiled program takes these arguments."""
+    return tuple((np.shape(a), str(jax.dtypes.result_type(a))) for a in leaves)
 
 
 def _same(leaves: list[Any]) -> bool:
