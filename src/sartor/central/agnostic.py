@@ -82,22 +82,6 @@ class Agnostic(FedAvg):
                 f"Agnostic: domain_step must be a number of at least 0 (got {self.domain_step!r})"
             )
 
-    def _check(self, data: ClientData) -> None:
-        """Every client needs a domain, and every domain a seen client."""
-        if self.domains != "clients" and self.domains not in data.metadata:
-            raise DataError(
-                f"Agnostic: clients have no metadata {self.domains!r} to be their domain; there is "
-                f"{sorted(data.metadata) or 'none'}: name one with domains=, or say "
-                "domains='clients'"
-            )
-        names, codes = self._codes(data)
-        empty = np.setdiff1d(np.arange(len(names)), codes[data.seen])
-        if self.domains != "clients" and len(empty):
-            raise DataError(
-                f"Agnostic: no seen client has the domain {names[empty[0]]!r}, so nothing can be "
-                "learnt about it; move some of its clients to the seen ones, or leave them out"
-            )
-
     @property
     def server_rule(self) -> Agnostic:
         """Domains are weighed for any hypothesis."""
@@ -109,6 +93,12 @@ class Agnostic(FedAvg):
             codes = np.zeros(len(data), np.int64)
             codes[data.seen] = np.arange(int(data.seen.sum()))
             return [data.ids[k] for k in np.flatnonzero(data.seen)], codes
+        if self.domains not in data.metadata:
+            raise DataError(
+                f"Agnostic: clients have no metadata {self.domains!r} to be their domain; there is "
+                f"{sorted(data.metadata) or 'none'}: name one with domains=, or say "
+                "domains='clients'"
+            )
         names, codes = np.unique(data.metadata[self.domains].astype(str), return_inverse=True)
         return names.tolist(), codes
 
@@ -118,9 +108,13 @@ class Agnostic(FedAvg):
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """A random model, and λ where it begins."""
-        self._check(data)
-        first = super().init(model, data, key)
         names, codes = self._codes(data)
+        empty = np.setdiff1d(np.arange(len(names)), codes[data.seen])
+        if len(empty):
+            raise DataError(
+                f"Agnostic: no seen client has the domain {names[empty[0]]!r}, so nothing can be "
+                "learnt about it; move some of its clients to the seen ones, or leave them out"
+            )
         sizes = data.sizes("train")[data.seen] if self.weights == "size" else None
         population = np.bincount(codes[data.seen], sizes, len(names)).astype(np.float32)
         shares = population / population.sum()
@@ -130,6 +124,7 @@ class Agnostic(FedAvg):
         rounds = self.window if self.counts == "window" else 1
         counts = jnp.asarray(np.tile(known, (rounds, 1)))
         told = jnp.full(len(names), jnp.nan)
+        first = super().init(model, data, key)
         return State(first.hypotheses, first.memory, jnp.asarray(weights), counts, told)
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Upload, dict[str, jax.Array]]:

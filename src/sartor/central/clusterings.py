@@ -76,15 +76,13 @@ class Clusterings(Central, listed=False):
 
     def begin(self, state: State, fit: Fit) -> State:
         """Where each of them begins."""
-        starts: list[CentralModel | None] = [None] * len(self.members)
-        if fit.start is not None:
-            given = fit.start
-            starts = [
-                dataclasses.replace(given, hypotheses=part)
-                for part in self._parts(given.hypotheses)
-            ]
-        begun = zip(self.members, state.members, starts, strict=True)
-        return State(tuple(m.begin(s, fit._replace(start=start)) for m, s, start in begun))
+        fits, given = [fit] * len(self.members), fit.start
+        if given is not None:
+            parts = self._parts(given.hypotheses)
+            starts = [dataclasses.replace(given, hypotheses=part) for part in parts]
+            fits = [fit._replace(start=start) for start in starts]
+        begun = zip(self.members, state.members, fits, strict=True)
+        return State(tuple(member.begin(one, its_fit) for member, one, its_fit in begun))
 
     def clients(self, state: State, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """What a cohort uploads to each of them."""

@@ -91,10 +91,8 @@ def fit(
     model, data, seed, engine, _ = what
     name, algorithm = type(algorithm).__name__, as_run(algorithm)
     state = first_state(algorithm, what)
-    saved, found = None, None
-    if checkpoint is not None:
-        saved = checkpoint_of(algorithm, what, checkpoint)
-        found = saved.load(state)
+    saved = None if checkpoint is None else checkpoint_of(algorithm, what, checkpoint)
+    found = None if saved is None else saved.load(state)
     if found is None:
         done, history, states = 0, History(), None
         state = algorithm.begin(state, what)
@@ -188,8 +186,9 @@ def _check_finite(name: str, chunk: Chunk, data: ClientData, saved: Checkpoint |
     first = int(np.argmax(bad.any(axis=1)))
     clients = tuple(data.ids[k] for k in chunk.clients[first][bad[first]])
     named = ", ".join(map(repr, clients[:3])) + (" …" if len(clients) > 3 else "")
-    there = saved is not None and saved.path.exists()
-    kept = f"; the last good checkpoint is kept ({saved.path})" if there and saved else ""
+    kept = ""
+    if saved is not None and saved.path.exists():
+        kept = f"; the last good checkpoint is kept ({saved.path})"
     raise DivergedError(
         f"{name} diverged in round {chunk.start + first + 1}: the update of {len(clients)} of "
         f"{len(bad[first])} clients is not finite ({named}){kept}. Lower the learning rate, "

@@ -19,14 +19,7 @@ from sartor.central.checkpoint import History
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.names import check_names
-from sartor.engine import (
-    ClientStates,
-    Engine,
-    Scored,
-    losses_by_client,
-    positions,
-    score_shared,
-)
+from sartor.engine import ClientStates, Engine, Scored, losses_by_client, positions, score_shared
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
 from sartor.files import read_json, replacing, save_tree, write_json

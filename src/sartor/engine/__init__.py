@@ -5,16 +5,7 @@ Everything outside this package imports from here. An algorithm of a round goes 
 """
 
 from sartor.engine.arguments import traced
-from sartor.engine.blocks import (
-    Block,
-    Jobs,
-    Mixing,
-    Recall,
-    Stack,
-    everybody,
-    lanes_of,
-    train_each,
-)
+from sartor.engine.blocks import Block, Jobs, Mixing, Recall, Stack, everybody, lanes_of, train_each
 from sartor.engine.cohort import Cohort, Pass, Passed, Reading, Rehearsal
 from sartor.engine.engine import Engine
 from sartor.engine.job import Batch, ClientProgram, Ended, Job

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
 from sartor.data import ClientData
 from sartor.engine.engine import Engine
@@ -20,7 +19,6 @@ from sartor.engine.programs import HELD, Loss, ask_ahead, single_step, trainer
 from sartor.engine.schedule import Spans
 from sartor.errors import ConfigError
 from sartor.models import Model, Params, in_precision, take
-from sartor.randomness import mix
 from sartor.trees import Tree
 
 
@@ -402,26 +400,3 @@ class Cohort:
             place = self._inputs.place
             table = jax.tree.map(lambda t, a: t.at[place].set(a), self.kept.table, state)
             self.kept = Kept(table, self.kept.visited.at[place].set(True))
-
-
-def sample_cohorts(seed: int, rounds: range, population: int, size: int) -> npt.NDArray[np.int64]:
-    """Which clients take part in each round, without replacement: [rounds, size].
-
-    The cost is that of the cohort, not of the population.
-
-    >>> sample_cohorts(0, range(2), population=1_000_000, size=5).shape
-    (2, 5)
-    """
-    if size >= population:
-        return np.broadcast_to(np.arange(population), (len(rounds), population))
-    few = 4 * size < population
-    draws = 2 * size + 32 if few else population
-    cohorts = np.empty((len(rounds), size), np.int64)
-    for place, round_ in enumerate(rounds):
-        words = mix(seed, "cohort", round_, np.arange(draws))
-        if few:  # draw with replacement and keep the first of each: enough are left
-            picks, first = np.unique(words % np.uint64(population), return_index=True)
-            cohorts[place] = picks[np.argsort(first)][:size]
-        else:
-            cohorts[place] = np.argsort(words, kind="stable")[:size]
-    return cohorts

@@ -6,7 +6,7 @@ are planned a chunk at a time, all in one shape, so that one compiled program ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import jax
@@ -17,17 +17,7 @@ import numpy.typing as npt
 from sartor.caching import made_once
 from sartor.data import ClientData
 from sartor.engine.arguments import separate, unite
-from sartor.engine.cohort import (
-    NOTHING,
-    Cohort,
-    Examples,
-    Inputs,
-    Kept,
-    Pass,
-    PassInput,
-    Rehearsal,
-    sample_cohorts,
-)
+from sartor.engine.cohort import NOTHING, Cohort, Examples, Inputs, Kept, Pass, PassInput, Rehearsal
 from sartor.engine.columns import source
 from sartor.engine.engine import Engine
 from sartor.engine.job import Held
@@ -58,14 +48,42 @@ BATCH = 128
 """Examples that a score pass takes at a time."""
 
 
+def sample_cohorts(seed: int, rounds: range, population: int, size: int) -> npt.NDArray[np.int64]:
+    """Which clients take part in each round, without replacement: [rounds, size].
+
+    The cost is that of the cohort, not of the population.
+
+    >>> sample_cohorts(0, range(2), population=1_000_000, size=5).shape
+    (2, 5)
+    """
+    if size >= population:
+        return np.broadcast_to(np.arange(population), (len(rounds), population))
+    few = 4 * size < population
+    draws = 2 * size + 32 if few else population
+    cohorts = np.empty((len(rounds), size), np.int64)
+    for place, round_ in enumerate(rounds):
+        words = mix(seed, "cohort", round_, np.arange(draws))
+        if few:  # draw with replacement and keep the first of each: enough are left
+            picks, first = np.unique(words % np.uint64(population), return_index=True)
+            cohorts[place] = picks[np.argsort(first)][:size]
+        else:
+            cohorts[place] = np.argsort(words, kind="stable")[:size]
+    return cohorts
+
+
 def visits(data: ClientData, seed: int, rounds: int, cohort: int) -> Ints:
     """[clients of the data] in how many rounds of a run each takes part."""
     seen = in_order(data)
     counts = np.zeros(len(data), np.int64)
-    for begin in range(0, rounds, 4096):
-        some = sample_cohorts(seed, range(begin, min(begin + 4096, rounds)), len(seen), cohort)
-        counts[seen] += np.bincount(some.reshape(-1), minlength=len(seen))
+    for cohorts in _all_cohorts(seed, range(rounds), len(seen), cohort):
+        counts[seen] += np.bincount(cohorts.reshape(-1), minlength=len(seen))
     return counts
+
+
+def _all_cohorts(seed: int, rounds: range, population: int, size: int) -> Iterator[Ints]:
+    """The cohorts of many rounds, some rounds at a time, so that they do not fill the memory."""
+    for begin in range(0, len(rounds), 4096):
+        yield sample_cohorts(seed, rounds[begin : begin + 4096], population, size)
 
 
 def in_order(data: ClientData) -> Ints:
@@ -225,8 +243,7 @@ class Planner:
     def _extent(self) -> int:
         """Make room in every pass for any round of the run; the most examples in a cohort."""
         largest = 1
-        for begin in range(0, len(self.rounds), 4096):
-            cohorts = self._cohorts(self.rounds[begin : begin + 4096])
+        for cohorts in _all_cohorts(self.seed, self.rounds, len(self.seen), self.cohort):
             for p in self.passes:
                 p.make_room(self.seen[cohorts])
             largest = max(largest, int(self.sizes[cohorts].sum(axis=1).max()))
@@ -234,12 +251,9 @@ class Planner:
                 break  # every round is the same
         return largest
 
-    def _cohorts(self, rounds: range) -> Ints:
-        return sample_cohorts(self.seed, rounds, len(self.seen), self.cohort)
-
     def plan(self, rounds: range) -> tuple[Ints, Any, Inputs]:
         """The clients of some rounds, and what the compiled program needs to run them."""
-        cohorts = self._cohorts(rounds)
+        cohorts = sample_cohorts(self.seed, rounds, len(self.seen), self.cohort)
         clients, sizes = self.seen[cohorts], self.sizes[cohorts]
         numbers = np.arange(rounds.start, rounds.stop)[:, None]
         words = mix(self.seed, "train", numbers, self.hashes[cohorts])

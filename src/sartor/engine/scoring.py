@@ -151,18 +151,17 @@ class EachScorer:
 
     def score(self, params: Stack, jobs: Job, first: Ints, sizes: Ints) -> list[Scored]:
         """Score the rows ``first … first + size`` of each client under its own model."""
-        return self._score(params, jobs, Spans(first, sizes).rows(self.steps * BATCH), sizes)
+        return self._score(params, jobs, Spans(first, sizes))
 
     def score_same(self, params: Stack, jobs: Job, rows: Ints) -> list[Scored]:
         """Score the same rows under each client's own model."""
-        count = len(jobs.hypothesis)
-        grid = np.broadcast_to(padded(rows, self.steps * BATCH), (count, self.steps * BATCH))
-        return self._score(params, jobs, grid, np.full(count, len(rows)))
+        begin = np.zeros(len(jobs.hypothesis), np.int64)
+        return self._score(params, jobs, Spans(begin, begin + len(rows), rows))
 
-    def _score(self, params: Stack, jobs: Job, rows: npt.NDArray[Any], sizes: Ints) -> list[Scored]:
-        """Score rows [clients, steps · BATCH], of which the first ``sizes`` count."""
+    def _score(self, params: Stack, jobs: Job, spans: Spans) -> list[Scored]:
+        sizes, rows = spans.sizes, spans.rows(self.steps * BATCH)
         grid = padded(rows, self.lanes).reshape(self.lanes, self.steps, BATCH)
-        columns, places = self.reader.load(grid.transpose(1, 0, 2).astype(np.int32, copy=False))
+        columns, places = self.reader.load(grid.transpose(1, 0, 2))
         stack, jobs = jax.tree.map(lambda leaf: _filled(leaf, self.lanes), (params, jobs))
         needed = np.int32(-(-int(sizes.max()) // BATCH))
         loss, correct = self.run(self.central, columns, places, needed, stack, jobs)

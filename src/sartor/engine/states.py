@@ -117,10 +117,10 @@ class ClientStates(Mapping[str, Tree]):
             leaf[clients] = np.asarray(new)[places]
 
     def __getitem__(self, client: str) -> Tree:
-        places = np.array([k for k, name in enumerate(self.ids) if name == client], np.int64)
-        if not len(places) or not self.visited[places[0]]:
+        place = [k for k in np.flatnonzero(self.visited) if self.ids[k] == client]
+        if not place:
             raise KeyError(client)
-        rows, _ = self.recall(places)
+        rows, _ = self.recall(np.array(place))
         return jax.tree.map(lambda a: a[0], rows)
 
     def __iter__(self) -> Iterator[str]:

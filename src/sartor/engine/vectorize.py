@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import jax
@@ -112,32 +113,29 @@ def side_by_side(
     if width is not None and width < 1:
         raise ConfigError(f"width={width}: at least one has to be done at a time")
     crew = _Crew(width or max(len(todo), 1), len(todo), until)
-    results: list[Any] = [None] * len(todo)
 
-    def run(n: int) -> None:
+    def run(n: int) -> Result:
         _here.crew, _here.number = crew, n
         try:
             with crew.turn:
-                results[n] = work(todo[n])
+                return work(todo[n])
         except BaseException as error:
             crew.fail(error)
+            raise
         finally:
             crew.leave()
 
-    threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(len(todo))]
-    for thread in threads:
-        thread.start()
-    try:
-        crew.serve()
-    except BaseException as error:
-        crew.fail(error)
-        raise
-    finally:
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(max(len(todo), 1)) as workers:
+        results = [workers.submit(run, n) for n in range(len(todo))]
+        try:
+            crew.serve()
+        except BaseException as error:
+            crew.fail(error)
+            raise
+    # The first error, and not that of a worker which was stopped because of it.
     if crew.error is not None:
         raise crew.error
-    return results
+    return [result.result() for result in results]
 
 
 _here = threading.local()
