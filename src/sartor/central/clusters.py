@@ -73,10 +73,7 @@ class Nearest:
 
     def assign(self, data: ClientData) -> npt.NDArray[np.int64]:
         """The cluster of every client."""
-        nearest: npt.NDArray[np.int64] = (
-            self.space.points(data).divergence(self.centres).argmin(axis=1)
-        )
-        return nearest
+        return np.asarray(self.space.points(data).divergence(self.centres).argmin(axis=1))
 
     def to_dict(self) -> dict[str, Any]:
         """The rule in plain values."""
@@ -134,8 +131,7 @@ class Clusters(FedAvg, listed=False):
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """Every client's cluster."""
-        cluster = self.rule(data).assign(data).astype(np.int32)
-        return {"cluster": cluster}
+        return {"cluster": self.rule(data).assign(data).astype(np.int32)}
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """The same random model for every cluster."""
