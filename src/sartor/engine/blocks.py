@@ -1,7 +1,9 @@
 """A model for every client, a block of clients at a time: memory is that of one block.
 
-Jobs of about the same length go through the lanes together, one job a lane, so that little is
-idle and each lane ends holding one client's model.
+Rounds sum what clients upload, so their jobs can take turns in few lanes. Here every job's model
+is a result of its own. So a block has one job in each lane, and ends with one model in each lane.
+Jobs are sorted by length first: those of a block take about the same number of steps, and little
+is idle.
 """
 
 from __future__ import annotations
@@ -177,7 +179,7 @@ def train_each(
     Yields:
         Blocks of jobs, the longest first.
     """
-    data = mixing.data if mixing else data
+    data = mixing.data if mixing else data  # what is mixed in may come after the clients' own rows
     devices = len(engine.local_devices())
     width = mixing.width(recipe.batch) if mixing else recipe.batch
     lanes = lanes_of(data, recipe, jobs, engine, mixing)
@@ -192,15 +194,16 @@ def train_each(
     if mixing:
         room += int(steps.max()) * lanes * width
     reader = source(engine, data, int(room))
-    launched = None
     blocks = list(_in_blocks(steps, lanes, devices, width))
+    # The longest list of examples that a block reads: all blocks make room for it.
     shared = [
         listed(jobs.train.sizes[chosen], recipe.batch, recipe.epochs, share[chosen])
         for chosen, _, _ in blocks
     ]
     examples = roomy(int(max(shared)))
+    launched = None
     for chosen, lanes_here, most in blocks:
-        if done[chosen].all():
+        if done[chosen].all():  # a block with any job left runs whole, with the same neighbours
             continue
         now = jobs.take(chosen)
         plan = _plan(now, share[chosen], recipe, lanes_here, devices, Room(most, 1, examples))
@@ -260,13 +263,19 @@ def _in_blocks(
 
 
 def _shared(jobs: Jobs) -> Ints:
-    """[jobs] jobs with the same number read the same examples in the same order."""
+    """[jobs] jobs with the same number read the same examples in the same order.
+
+    These are a client's trials of several candidates: the same rows, and the same random words.
+    """
     same = np.stack([jobs.train.first, jobs.train.sizes, jobs.words.view(np.int64)])
     return np.asarray(np.unique(same, axis=1, return_inverse=True)[1].reshape(-1))
 
 
 def _mixed(plan: Schedule, mixing: Mixing, jobs: Jobs, batch: int) -> Schedule:
-    """The plan with other rows mixed in: every batch is read once, by its own job."""
+    """The plan with other rows mixed in, where ``mixing`` has made the batches of every step.
+
+    Jobs can no longer share stretches of the list, so it holds a batch for every step and lane.
+    """
     place = np.clip(np.arange(batch), 0, np.maximum(plan.valid - 1, 0)[..., None])
     rows = mixing(plan.order[plan.at[..., None] + place], jobs, batch)
     at = np.arange(plan.at.size, dtype=np.int32).reshape(plan.at.shape) * rows.shape[-1]
@@ -276,10 +285,11 @@ def _mixed(plan: Schedule, mixing: Mixing, jobs: Jobs, batch: int) -> Schedule:
 def _plan(
     jobs: Jobs, share: Ints, recipe: Recipe, lanes: int, devices: int, space: Room
 ) -> Schedule:
+    """The schedule of one block, which is a round of its own with a single turn."""
     first, sizes, keys = (
         padded(a, lanes)[None] for a in (jobs.train.first, jobs.train.sizes, jobs.words)
     )
-    idle = np.full(lanes - len(share), -1)  # empty jobs
+    idle = np.full(lanes - len(share), -1)  # the last block is filled up with empty jobs
     plan = schedule(
         first, sizes, keys,
         batch=recipe.batch, epochs=recipe.epochs, lanes=lanes, devices=devices,
@@ -290,6 +300,7 @@ def _plan(
 
 
 def _fetch(jobs: Ints, ended: Ended, fetch: bool) -> Block:
+    """The results of a block, which wait until the device is done; without idle lanes."""
     ended = jax.tree.map(lambda a: a[: len(jobs)], ended)
     params = jax.tree.map(np.asarray, ended.upload) if fetch else ended.upload
     record = jax.tree.map(np.asarray, ended.record)
@@ -299,7 +310,14 @@ def _fetch(jobs: Ints, ended: Ended, fetch: bool) -> Block:
 
 @made_once(maxsize=32)
 def _runner(recipe: Recipe, engine: Engine, extra: int, readers: int) -> Any:
-    """The compiled program that runs one block; so many jobs read each example."""
+    """The compiled program that runs one block.
+
+    Args:
+        recipe: how jobs train.
+        engine: how to run it.
+        extra: examples that are mixed into every step, after the job's own.
+        readers: how many jobs read each example.
+    """
     recipe = recipe.lowered(engine.precision)
     objective = recipe.objective
 

@@ -1,4 +1,11 @@
-"""What an algorithm sees of one round: a cohort of clients, and passes over their examples."""
+"""What an algorithm sees of one round: a cohort of clients, and passes over their examples.
+
+An algorithm's ``clients`` is called twice with a :class:`Cohort`. First in a *rehearsal*, without
+data: passes only note what they are, and return zeros of the right shapes. This is how the host
+learns what to plan. Then inside the compiled program, where each pass takes the next plan from the
+host (:class:`PassInput`) and runs it. So passes must come in the same order both times, which they
+do as long as ``clients`` does not decide by numbers that differ.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +48,8 @@ class Pass:
         epochs: how often a job reads its examples.
         batch: examples in a step.
         jobs: how many jobs a client has.
-        copies: so many jobs in a row share their draws.
+        copies: so many jobs in a row share their draws and read the same examples, such as the
+            candidates λ in one fold. A client has jobs / copies draws.
         draws: the purpose of the draws. Passes with the same purpose draw the same.
         reads: which examples jobs read; the client's training part if not given.
         counted: whether it is work of the client's, or only of the simulation.
@@ -91,7 +99,7 @@ class Examples(NamedTuple):
 
 
 class PassInput(NamedTuple):
-    """What a pass needs from the host.
+    """What a pass needs from the host. On the device; in a chunk, with an axis of rounds before.
 
     Attributes:
         plan: the schedule of its jobs.
@@ -188,7 +196,7 @@ class Cohort:
         self.finite = jnp.ones(len(inputs.sizes), bool)
         self.engine, self.columns, self.rehearsal = engine, columns, rehearsal
         self._inputs = inputs
-        self._next: Iterator[PassInput] = iter(inputs.passes)
+        self._next: Iterator[PassInput] = iter(inputs.passes)  # one for each call of `run_pass`
         self._devices = len(engine.local_devices())
 
     def run(
@@ -329,6 +337,8 @@ class Cohort:
         # Copies of a draw read the same examples. In a rehearsal nobody reads anything.
         readers = 0 if self.rehearsal is not None else spec.copies
         ask, held = ask_ahead(ask, self.columns, given.plan, readers, hypothesis, given.held)
+        # From one entry for each draw, and one for each client, to one for each job: first
+        # [clients, jobs, ...], and then flat, since lanes do not care whose jobs they are.
         by_draw = (given.key, given.init, held)
         key, init, held = jax.tree.map(lambda a: jnp.repeat(a, spec.copies, axis=1), by_draw)
         by_client = hypothesis, self.sizes, self.sizes if weights is None else weights
@@ -347,7 +357,7 @@ class Cohort:
                 q=q, devices=self._devices, ask=ask,
             )  # fmt: skip
         record, kept, finite = results
-        if keep is not None and count == 1:
+        if keep is not None and count == 1:  # of several jobs, it is not known which to keep
             self.keep(kept)
         member = jobs.hypothesis == jnp.arange(q)[:, None]
         weight = jnp.where(member, weights, 0).sum(axis=1)
@@ -358,6 +368,7 @@ class Cohort:
         return Passed(total, weight, record, finite.astype(bool)), jobs
 
     def _given(self, spec: Pass) -> PassInput:
+        """What the host has planned for this pass; zeros in a rehearsal, which comes before."""
         if self.rehearsal is None:
             return next(self._next)
         clients, draws = len(self.sizes), spec.jobs // spec.copies

@@ -3,6 +3,9 @@
 There are two forms. ``fold`` packs many jobs into few lanes and sums what they upload (a round of
 federated averaging). ``each`` gives every lane one job and returns what it uploads
 (personalization). Both run any :class:`~sartor.engine.job.ClientProgram`.
+
+A step of all lanes is one ``vmap``-ed call of the program's ``step``. Idle lanes compute, too: a
+vectorised program cannot leave some out. Their results are thrown away by :func:`where`.
 """
 
 from __future__ import annotations
@@ -64,6 +67,7 @@ def fold(
     every = jnp.arange(q)[:, None]
 
     def of(who: jax.Array) -> Job:
+        """The jobs in the lanes: [lanes, ...]. Nobody stands for any job, and is masked later."""
         return jax.tree.map(lambda a: a[jnp.maximum(who, 0)], jobs)
 
     def work(s: jax.Array, carry: Tree) -> Tree:
@@ -83,6 +87,8 @@ def fold(
         upload, result = hand_in(carry, job)
         mine = (who >= 0) & (job.hypothesis == every)  # [q, lanes]
 
+        # A masked sum and not a scatter: it adds in the same order in every run. It is also no
+        # product with the mask, as a job that diverged must not make other hypotheses NaN.
         def add(sums: jax.Array, one: jax.Array) -> jax.Array:
             one = _like(weight, one) * one
             return sums + jnp.where(_like(mine, one[None]), one[None], 0).sum(axis=1)
@@ -90,15 +96,17 @@ def fold(
         total = jax.tree.map(add, total, upload)
         place = jnp.where(who >= 0, who, members)  # out of bounds: dropped
         results = jax.tree.map(lambda r, v: r.at[place].set(v, mode="drop"), results, result)
+        # Whoever takes a new job starts; a lane in the middle of one keeps its carry.
         after = plan.takes[n + 1]
         return where(after >= 0, start(of(after)), carry), total, results
 
     carry = start(of(plan.takes[0]))
+    # Shapes of what jobs end with, to begin the sums and tables that the loop fills.
     upload, result = jax.eval_shape(hand_in, carry, of(plan.takes[0]))
     total = jax.tree.map(lambda c: jnp.zeros((q, *c.shape[1:]), c.dtype), upload)
     results = jax.tree.map(lambda r: jnp.zeros((members, *r.shape[1:]), r.dtype), result)
     _, total, results = jax.lax.fori_loop(0, plan.turns[0], turn, (carry, total, results))
-    if devices > 1:
+    if devices > 1:  # rows of jobs that ran on other devices are zero here
         total, results = jax.lax.psum((total, results), LANES)
     return total, results
 
@@ -162,7 +170,8 @@ def _batch(
 ) -> Batch:
     """The batches of all lanes at step s."""
     place, valid = jnp.arange(batch + extra), plan.valid[s][:, None]
-    # What is masked is a job's own last example, not a stranger's.
+    # A batch that is not full repeats the job's own last example. The rows behind it in the list
+    # belong to another client, whose numbers must not even pass through this one's model.
     read = jnp.where(place < batch, jnp.clip(place, 0, valid - 1), place)
     places = plan.at[s][:, None] + read
     x, y = take(columns, plan.order[places])

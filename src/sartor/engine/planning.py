@@ -42,7 +42,7 @@ from sartor.randomness import Words, key_data, mix
 from sartor.trees import Tree
 
 MOST_ROUNDS = 256
-"""Rounds that one call to the device makes room for."""
+"""Rounds that one call to the device makes room for. Fewer may run: their number is an argument."""
 
 BATCH = 128
 """Examples that a score pass takes at a time."""
@@ -241,7 +241,11 @@ class Planner:
         self.source = source(engine, data, largest * self.most_rounds)
 
     def _extent(self) -> int:
-        """Make room in every pass for any round of the run; the most examples in a cohort."""
+        """Make room in every pass for any round of the run; the most examples in a cohort.
+
+        All cohorts are sampled once, just for that. It is cheap, and a shape that grew during the
+        run would mean another compilation.
+        """
         largest = 1
         for cohorts in _all_cohorts(self.seed, self.rounds, len(self.seen), self.cohort):
             for p in self.passes:
@@ -256,6 +260,7 @@ class Planner:
         cohorts = sample_cohorts(self.seed, rounds, len(self.seen), self.cohort)
         clients, sizes = self.seen[cohorts], self.sizes[cohorts]
         numbers = np.arange(rounds.start, rounds.stop)[:, None]
+        # A client's randomness depends on who it is and on the round, not on its place in a cohort.
         words = mix(self.seed, "train", numbers, self.hashes[cohorts])
         passes = [p.plan(clients, words) for p in self.passes]
         examples = self._examples(clients, sizes) if self.scores else None
@@ -283,7 +288,11 @@ class Planner:
         return table, inputs._replace(place=padded(place.astype(np.int32), self.most_rounds))
 
     def _examples(self, clients: Ints, sizes: Ints) -> Examples:
-        """All examples of each round's cohort, client by client, in batches."""
+        """All examples of each round's cohort, client by client, in batches.
+
+        Scoring trains nothing, so a batch may hold examples of several clients, and no schedule of
+        lanes is needed.
+        """
         rounds, members = sizes.shape
         room_ = self.batches * BATCH
         rows = np.zeros((rounds, room_), np.int32)
@@ -305,7 +314,7 @@ class Planner:
 
 
 class PassPlanner:
-    """The host's part of one pass."""
+    """The host's part of one pass: what its jobs read, and the schedule of any round."""
 
     def __init__(
         self, spec: Pass, model: Model, data: ClientData, seed: int, engine: Engine, clients: int
@@ -340,6 +349,7 @@ class PassPlanner:
 
     def plan(self, clients: Ints, words: Words) -> PassInput:
         """The schedules of some rounds, with the randomness of their jobs."""
+        # Without a purpose of its own, a pass draws with the words of the client itself.
         draws = np.arange(self.spec.jobs // self.spec.copies)
         if self.spec.draws is None:
             mine = np.repeat(words[:, :, None], len(draws), axis=2)

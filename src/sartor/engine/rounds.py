@@ -87,12 +87,14 @@ def run_rounds(
     same, numbers = separate(algorithm)
     run = _compiled(same, model, engine, len(planner.passes), planner.most_rounds)
     state = on_every_device(engine, state)
-    # Those who work side by side take the same steps, whatever the clock says.
+    # The first chunk is one round, since nobody knows yet how long a round takes. Those who work
+    # side by side must make the same calls, so their chunks do not depend on the clock.
     count, per_round = planner.most_rounds if vectorizing() else 1, math.inf
     began = time.perf_counter()
     with ThreadPoolExecutor(max_workers=1) as host:
 
         def ahead(begin: int) -> Future[Any] | None:
+            """Start to plan the chunk that begins with this round, if there is one."""
             rounds = range(begin, min(begin + count, algorithm.rounds))
             return host.submit(planner.plan, rounds) if rounds else None
 
@@ -100,12 +102,14 @@ def run_rounds(
         while planned:
             clients, columns, inputs = planned.result()
             stop = start + len(clients)
-            planned = ahead(stop)
+            planned = ahead(stop)  # while the device runs this chunk
+            # Client states are loaded only now: the chunk before has just changed them.
             table, inputs = planner.with_states(clients, inputs)
             count_now = np.int32(stop - start)
             state, table, metrics = run(state, table, numbers, columns, inputs, count_now)
             if states is not None:
                 states.store(clients, table)
+            # Here the host waits for the device.
             fetched = {name: np.asarray(values)[: stop - start] for name, values in metrics.items()}
             seconds, began = time.perf_counter() - began, time.perf_counter()
             yield Chunk(start, stop, state, clients, fetched, seconds, states)
@@ -200,6 +204,7 @@ def _compiled(same: Any, model: Model, engine: Engine, passes: int, rounds: int 
         def at(r: Any) -> Inputs:
             return jax.tree.map(lambda a: a[r], inputs)
 
+        # Metrics have room for all rounds, of which only the first `count` run.
         _, _, shapes = jax.eval_shape(clients, state, kept, numbers, columns, at(0))
         empty = jax.tree.map(lambda m: jnp.zeros((rounds, *m.shape), m.dtype), shapes)
 
@@ -212,6 +217,8 @@ def _compiled(same: Any, model: Model, engine: Engine, passes: int, rounds: int 
         out: tuple[Tree, Kept, Tree] = jax.lax.fori_loop(0, count, body, (state, kept, empty))
         return out
 
+    # Of all that goes in, only schedules and examples to score are divided between devices. A spec
+    # stands for all that is below it, even if that is nothing: no trials, or nothing to score.
     every: Any = PartitionSpec()
     by_device: Any = PartitionSpec(None, LANES)
     a_pass = PassInput(plan_specs(None), every, every, every)

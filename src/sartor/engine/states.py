@@ -1,4 +1,10 @@
-"""What clients keep between rounds: on the device while it fits, else on the host or in a file."""
+"""What clients keep between rounds: on the device while it fits, else on the host or in a file.
+
+A compiled program sees a *table* of states (:class:`~sartor.engine.cohort.Kept`), and for every
+client of a round its place in that table. If states are resident, the table holds all clients and
+stays on the device from chunk to chunk. If not, it holds only the clients of a chunk: ``load``
+gathers their states on the host, and ``store`` writes them back after the chunk.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +52,7 @@ class ClientStates(Mapping[str, Tree]):
         self.bytes = sum(int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in leaves)
         total = self.bytes * len(data)
         self.resident = not on_host(engine) and total <= engine.budget() // 8
-        self._device: Kept | None = None
+        self._device: Kept | None = None  # the table on the device, once it is there
         folder: Path | None = None
         if not self.resident and total > IN_MEMORY:
             folder = Path(tempfile.mkdtemp(prefix="sartor-states-"))
@@ -74,6 +80,8 @@ class ClientStates(Mapping[str, Tree]):
                 kept = jax.tree.map(np.copy, Kept(self._host, self.visited))
                 self._device = on_every_device(self.engine, kept)
             return self._device, clients
+        # A client that is in several rounds of the chunk has one place, so that a later round finds
+        # what an earlier one has left there.
         used, where = np.unique(clients, return_inverse=True)
         everyone = Kept(self._host, self.visited)
         kept = jax.tree.map(lambda leaf: padded(leaf[used], places), everyone)

@@ -1,9 +1,15 @@
-"""The same work for several seeds at once: what all of them ask of the device is one call.
+"""The same work for several seeds at once: their calls of compiled programs become one call.
 
-Each seed's work runs as it would alone, on a thread of its own. Where it calls a compiled program
-it waits; as soon as everybody waits, those that called the same program with the same shapes are
-answered by one call of that program, vectorised over them. Nothing that is written for one seed
-has to know about it.
+A small model does not fill a device, and ``jax.vmap`` over seeds would. But a fit is Python: it
+plans, chooses, writes files and calls several compiled programs in between. So each seed's work
+runs as it would alone, on a thread of its own, and only the calls are vectorised:
+
+1. A worker that calls a compiled program (:class:`Compiled`) puts the call on a list and waits.
+2. As soon as all workers wait, the calling thread takes those calls that are alike: the same
+   program, with arguments of the same shapes. It makes one ``vmap``-ed call for all of them.
+3. Their workers go on with their slices of the results, until all wait again.
+
+Code that is written for one seed does not have to know about it.
 """
 
 from __future__ import annotations
@@ -24,7 +30,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SAME = 2**20
-"""Whole numbers up to so many are compared, and passed once if all workers give the same."""
+"""Arrays of at most so many whole numbers are compared, and passed once if all workers give the
+same. Comparing larger ones would take longer than it saves."""
 
 AT_ONCE = 2
 """Workers that run at a time: one may compute in numpy while another holds the interpreter; with
@@ -41,6 +48,7 @@ class Compiled:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        # Also for calls that are all the same, so that nothing is computed several times.
         self._alone: Any = jax.jit(function, compiler_options=_options(many=False))
         self._batched: dict[Any, Any] = {}  # vectorised programs that have run, so are compiled
         self._lock = threading.Lock()
@@ -58,6 +66,8 @@ class Compiled:
 
     def vectorized(self, calls: list[list[Any]], structure: Any) -> list[Any]:
         """The results of several calls, given by their leaves, from one vectorised call."""
+        # What all give alike is passed once. It says how the work goes, such as a schedule: loops
+        # with the same bounds for everybody stay cheap loops, and gathers stay gathers.
         same = [_same([call[i] for call in calls]) for i in range(len(calls[0]))]
         if all(same):
             answer = self._alone(*jax.tree.unflatten(structure, calls[0]))
@@ -172,7 +182,7 @@ class _Crew:
     def call(self, program: Compiled, args: Tree) -> Any:
         """Wait for the answer to a call; on a worker's thread."""
         call = _Call(program, args)
-        self.turn.release()
+        self.turn.release()  # another worker may compute while this one waits
         with self._change:
             self._waiting.append(call)
             self._change.notify_all()
@@ -206,7 +216,8 @@ class _Crew:
                 # In the order of the workers, so that a run repeats bit for bit.
                 self._waiting.sort(key=lambda call: call.worker)
                 keys = [call.key for call in self._waiting]
-                most = max(keys, key=keys.count)  # the others wait for more of their kind
+                # The most frequent kind of call first: the others wait for more of their kind.
+                most = max(keys, key=keys.count)
                 now = [call for call in self._waiting if call.key == most][: self.width]
             # Filled up with copies of the last call: another number of calls is another shape.
             filled = [*now, *[now[-1]] * (self.width - len(now))]
@@ -247,7 +258,8 @@ def _shapes(leaves: list[Any]) -> tuple[Any, ...]:
 def _same(leaves: list[Any]) -> bool:
     """Whether all are the same array, or whole numbers that are the same.
 
-    Those say how the work goes, its loops and places; what it computes with may differ at any time.
+    Floats are never compared: a learning rate that happens to be the same for all would be another
+    program than one that differs. Arrays on the device are not either, as that would fetch them.
     """
     first = leaves[0]
     if all(leaf is first for leaf in leaves):
