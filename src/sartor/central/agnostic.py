@@ -26,8 +26,14 @@ from sartor.models import Model, Params
 
 
 class State(NamedTuple):
-    """The model, its server's memory, the domains' weights λ, and what is known of the domains:
-    their shares of the examples, by round, and the losses they last told, NaN before the first.
+    """The state of the server.
+
+    Attributes:
+        hypotheses: the model, stacked: [1, ...].
+        memory: the memory of the server's optimizer.
+        domain_weights: [domains] the weights λ.
+        counts: [rounds, domains] the domains' shares of the examples, in the rounds of the window.
+        told: [domains] the loss that each domain last reported; NaN before the first.
     """
 
     hypotheses: Params
@@ -128,7 +134,7 @@ class Agnostic(FedAvg):
         return State(first.hypotheses, first.memory, jnp.asarray(weights), counts, told)
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Upload, dict[str, jax.Array]]:
-        """Every client trains, weighed by its domain, and tells the loss of the model it got."""
+        """Every client trains, weighed by its domain, and reports the loss of the model it got."""
         losses = cohort.score(state.hypotheses)[:, 0]
         trained = self.train(state, cohort)
         metrics = {
@@ -191,7 +197,7 @@ class Agnostic(FedAvg):
         return state
 
     def server(self, state: Any, upload: Any) -> Any:
-        """Descend in h, ascend in λ. A domain that is absent counts with what it last told."""
+        """Descend in h, ascend in λ. An absent domain counts with the loss it last reported."""
         after = super().server(state, upload)
         here = upload.examples > 0
         told = jnp.where(here, upload.loss / jnp.maximum(upload.examples, TINY), state.told)

@@ -30,7 +30,7 @@ class State(NamedTuple):
 
     @property
     def hypotheses(self) -> Params:
-        """Those of all clusterings, one after the other."""
+        """The hypotheses of all clusterings, one after the other."""
         each = (member.hypotheses for member in self.members)
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *each)
 

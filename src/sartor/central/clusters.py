@@ -104,7 +104,7 @@ class Clusters(FedAvg, listed=False):
 
     Attributes:
         q: number of clusters.
-        restarts: the best of so many clusterings from different starts is taken.
+        restarts: number of clusterings from different starts. The best one is taken.
     """
 
     q: int = 2
@@ -150,13 +150,13 @@ class Clusters(FedAvg, listed=False):
         return self.upload(state, cohort, trained), {"loss": trained.record["loss"], "share": share}
 
     def finish(self, trained: CentralModel, state: Any, fit: Fit) -> CentralModel:
-        """Remember how clients are assigned, and what they told about themselves for it."""
+        """Remember how clients are assigned, and what their descriptions of themselves cost."""
         data, rule = fit.data, self.rule(fit.data)
         numbers = rule.centres.vectors.shape[1] + rule.centres.simplex.shape[1]
-        told = Cost.nothing(data.ids)
-        told.up[data.seen] += 8 * numbers
-        told.left["descriptions"] = numbers * int(data.seen.sum())
-        cost = trained.cost + told if trained.cost else None
+        described = Cost.nothing(data.ids)
+        described.up[data.seen] += 8 * numbers
+        described.left["descriptions"] = numbers * int(data.seen.sum())
+        cost = trained.cost + described if trained.cost else None
         return dataclasses.replace(trained, clusterings=(self.q,), rule=rule, cost=cost)
 
 
@@ -261,7 +261,7 @@ class Distributions(Space):
         if self.classes:
             owner = np.repeat(np.arange(len(data)), sizes)
             y = data.columns["y"][data.rows[positions(data, np.arange(len(data)), "train")]]
-            known = y < self.classes  # a label that came later tells nothing about the centres
+            known = y < self.classes  # the centres know nothing of labels that came later
             np.add.at(simplex, (owner[known], y[known]), 1.0)
             simplex = simplex / np.maximum(simplex.sum(axis=1, keepdims=True), 1)
         means, _ = feature_moments(data, with_labels=not self.classes)

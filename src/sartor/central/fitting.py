@@ -43,7 +43,7 @@ class Fit(NamedTuple):
         data: the clients.
         seed: seed of all randomness.
         engine: how to run it.
-        start: the central model to go on from, if one was given.
+        start: the central model to start from, if one was given.
     """
 
     model: Model
@@ -144,7 +144,7 @@ def first_state(algorithm: Central, what: Fit) -> Any:
 
 
 def identity(algorithm: Central, what: Fit) -> dict[str, Any]:
-    """What must be the same for a run to go on from a checkpoint."""
+    """What must be the same for a run to resume from a checkpoint."""
     algorithm = as_run(algorithm)
     described = describe(algorithm)
     del described["rounds"]  # more rounds may be added to a run
@@ -199,7 +199,7 @@ def _check_finite(name: str, chunk: Chunk, data: ClientData, saved: Checkpoint |
 
 
 def _check_same(hypotheses: Any, start: CentralModel) -> None:
-    """Refuse to go on from other hypotheses, or another number of them."""
+    """Refuse to start from other hypotheses, or another number of them."""
     here, there = (
         {name: leaf.shape[1:] for name, leaf in flatten(tree).items()}
         for tree in (hypotheses, start.hypotheses)

@@ -117,7 +117,7 @@ class HypCluster(FedAvg):
         return State(hypotheses, memory, jnp.zeros((), jnp.int32))
 
     def begin(self, state: State, fit: Fit) -> State:
-        """Initialize h^0_i. A clustering that goes on has its warm start behind it."""
+        """Initialize h^0_i. A clustering that starts from another has its warm start behind it."""
         if fit.start is not None:
             behind = jnp.asarray(self.first.rounds_of(self.clusters), jnp.int32)
             return state._replace(hypotheses=fit.start.hypotheses, round=behind)

@@ -164,7 +164,7 @@ class KMeansPlusPlus(Lent):
         return jax.tree.map(lambda a: a[centres], own)
 
     def cost(self, algorithm: HypCluster, fit: Fit) -> Cost:
-        """As above; and each candidate scores the models of all."""
+        """What lending costs; and each candidate receives and scores the models of all."""
         cost = super().cost(algorithm, fit)
         lenders = self.lenders(algorithm, fit)
         cost.down[lenders] += len(lenders) * parameter_bytes(fit.model)

@@ -169,8 +169,8 @@ def train_each(
         recipe: how they train.
         jobs: what there is to do.
         central: the central hypotheses [q, ...]; ``None`` where there are none.
-        done: jobs that are not needed. The blocks stay the same, so that work which was stopped
-            goes on with the same bits.
+        done: jobs that are not needed. The blocks stay the same, so that interrupted work
+            resumes with the same bits.
         engine: how to run it.
         mixing: what else is mixed into the batches, if anything.
         kept: what jobs start from, where clients have kept it from earlier rounds.

@@ -128,7 +128,7 @@ def judged(program: ClientProgram) -> ClientProgram:
 
 
 class Ask(NamedTuple):
-    """Who is asked for the predictions in ``Batch.central``.
+    """Makes the predictions in ``Batch.central``.
 
     Attributes:
         predict: ``predict(hypothesis, x)`` in evaluation mode.

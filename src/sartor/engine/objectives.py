@@ -73,7 +73,7 @@ class Objective(abc.ABC):
         raise NotImplementedError
 
     def whole(self, own: Leaves, central: Params, job: Job) -> Params:
-        """The client's own hypothesis, for whoever wants to have it."""
+        """The client's own hypothesis, which users get as its parameters."""
         return dict(own)
 
     def abstain(self, own: Leaves, central: Params, job: Job) -> tuple[Leaves, dict[str, float]]:

@@ -127,7 +127,7 @@ def rehearse(
 ) -> Rehearsal:
     """What a round of an algorithm consists of: its passes, and what clients keep.
 
-    The algorithm's ``clients`` is traced once, without any data; that is where it says so.
+    The algorithm's ``clients`` and ``server`` are traced once, without any data.
     """
     same, numbers = separate(algorithm)
     known = {

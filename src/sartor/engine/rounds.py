@@ -75,7 +75,7 @@ def run_rounds(
     """Run an algorithm from round ``start`` on, a chunk at a time.
 
     Where chunks begin and end depends on the clock; the numbers do not depend on it. ``kept`` are
-    the client states of a checkpoint, if the run goes on from one.
+    the client states of a checkpoint, if the run is resumed from one.
     """
     planner = Planner(
         algorithm, model, data, state, engine, seed=seed, rounds=range(algorithm.rounds),

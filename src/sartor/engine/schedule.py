@@ -199,7 +199,7 @@ class Spans(NamedTuple):
     pool: Ints | None = None
 
     def take(self, jobs: Ints) -> Spans:
-        """Those of some jobs."""
+        """The stretches of some jobs."""
         return Spans(self.first[jobs], self.sizes[jobs], self.pool)
 
     def at(self, places: npt.NDArray[Any]) -> npt.NDArray[Any]:

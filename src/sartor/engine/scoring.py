@@ -94,7 +94,7 @@ def losses_by_client(
     means = np.full((len(clients), q), np.nan)
     sizes = data.sizes(part)[clients]
     some = np.flatnonzero(sizes)
-    group = np.cumsum(sizes[some]) * q // NUMBERS  # so many losses are held at a time
+    group = np.cumsum(sizes[some]) * q // NUMBERS  # clients whose losses fit in memory together
     for number in np.unique(group):
         here = some[group == number]
         rows = positions(data, clients[here], part)
@@ -132,7 +132,7 @@ class EachScorer:
     Args:
         objective: what a client's leaves predict.
         data: the data set.
-        central: hypotheses [q, ...] beside them, if there are any.
+        central: the central hypotheses [q, ...], if there are any.
         engine: how to run it.
         lanes: the most clients in a block.
         most: the most rows of a client.
@@ -170,7 +170,7 @@ class EachScorer:
 
 
 def _filled(leaf: Any, lanes: int) -> Any:
-    """A leaf of as many clients as there are lanes; one on the device stays there."""
+    """A leaf padded to one entry for each lane. A leaf on the device stays there."""
     if isinstance(leaf, jax.Array):
         return jnp.pad(leaf, [(0, lanes - len(leaf))] + [(0, 0)] * (leaf.ndim - 1))
     return padded(np.asarray(leaf), lanes)

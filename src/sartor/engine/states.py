@@ -72,7 +72,8 @@ class ClientStates(Mapping[str, Tree]):
 
         Args:
             clients: positions in the data.
-            places: how many the table has, whoever is in it: a shape of compiled programs.
+            places: how many places the table has. It is a shape of the compiled program, so it is
+                the same for all chunks.
         """
         if self.resident:
             if self._device is None:

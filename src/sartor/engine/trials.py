@@ -53,7 +53,7 @@ def personalize(
         central: the central hypotheses, stacked.
         hypothesis: [clients] the hypothesis of each client.
         values: what the objective knows of every client, by name: [clients, ...].
-        keeps: whether a client keeps its leaves, and goes on with them in its next round.
+        keeps: whether a client keeps its leaves, and starts from them in its next round.
         counted: whether it is work of the client's, or only of the simulation.
     """
     recipe = recipe.lowered(cohort.engine.precision)
@@ -98,7 +98,9 @@ def trial(
     objective, ask = recipe.objective, asking(recipe.objective, central)
     clients, several = len(cohort.sizes), len(next(iter(candidates.values())))
     jobs = folds * several
-    # All that is trained is remembered if there is room; else what is chosen is trained again.
+    # The models of all candidates are remembered if there is room, and scored after the pass. If
+    # not, each is scored as it ends and forgotten, and the chosen one is trained again: it draws
+    # the same. In folds a trial has not read everything, so the chosen one is always trained again.
     shapes = leaf_shapes(objective).values()
     room = clients * jobs * sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
     remember = reads.whole and room <= cohort.engine.budget() // 8
@@ -121,6 +123,7 @@ def trial(
     losses = each.reshape(clients, folds, several)
     finite = passed.finite.reshape(losses.shape)
     losses = jnp.where(finite & ~jnp.isnan(losses), losses, jnp.inf)  # never chosen
+    # A candidate's loss is the mean over its folds, weighted by their held-out examples.
     assert all_jobs.held is not None
     sizes = all_jobs.held.size.reshape(losses.shape)[:, :, :1]
     total = sizes.sum(axis=1)
