@@ -18,7 +18,7 @@ from sartor.engine.engine import Engine
 from sartor.engine.job import Job
 from sartor.engine.lanes import LANES, spread
 from sartor.engine.objectives import Objective, lowered, over_hypotheses, predict
-from sartor.engine.schedule import Ints, Spans, padded
+from sartor.engine.schedule import Ints, Spans, padded, ragged
 from sartor.engine.vectorize import Compiled
 from sartor.models import Model, Params, in_precision, take
 from sartor.trees import Tree
@@ -42,10 +42,8 @@ class Scored(NamedTuple):
 
 def positions(data: ClientData, clients: Ints, part: str) -> Ints:
     """Positions in ``data.rows`` of all examples in a part of these clients, client by client."""
-    sizes = data.sizes(part)[clients]
-    starts = np.cumsum(sizes) - sizes
-    first = data.bounds[clients, PARTS.index(part)]
-    return np.asarray(np.arange(sizes.sum()) + np.repeat(first - starts, sizes))
+    owner, place = ragged(data.sizes(part)[clients])
+    return np.asarray(data.bounds[clients, PARTS.index(part)][owner] + place)
 
 
 def score_shared(
