@@ -113,7 +113,7 @@ def test_one_compilation_for_all_cohorts_and_chunks(monkeypatch):
     algorithm = sartor.FedAvg(rounds=30, cohort=5, learning_rate=0.0123)
     monkeypatch.setattr(engine_rounds, "CHUNK_SECONDS", 0.003)
     engine = sartor.Engine()
-    program = engine_rounds._compiled(separate(algorithm)[0], MODEL, engine, 30, ((False,), False))
+    program = engine_rounds._compiled(separate(algorithm)[0], MODEL, engine, 1, 30)
     before, chunks = program.compiled, []
     algorithm.fit(MODEL, data, engine=engine, on_chunk=chunks.append)
     assert len(chunks) > 3
@@ -162,7 +162,7 @@ def test_streams_hold_the_largest_cohort_and_the_row_that_idle_lanes_read(seed):
 def test_another_seed_or_step_size_finds_the_compiled_program_again():
     data, engine = classification(clients=40), sartor.Engine()
     same, _ = separate(sartor.FedAvg())
-    program = engine_rounds._compiled(same, MODEL, engine, 25, ((False,), False))
+    program = engine_rounds._compiled(same, MODEL, engine, 1, 25)
     before, results = program.compiled, []
     for seed, rate in ((0, 0.05), (1, 0.05), (1, 0.2)):
         algorithm = sartor.FedAvg(rounds=25, cohort=5, learning_rate=rate)

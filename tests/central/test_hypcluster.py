@@ -150,7 +150,7 @@ def test_no_recompilation_across_cohorts():
     data = sartor.data.synthetic(clients=40, samples=list(range(3, 43)))
     algorithm, engine = sartor.HypCluster(q=2, rounds=30, cohort=7, warm_rounds=2), sartor.Engine()
     algorithm.fit(DENSITY, data, seed=0, engine=engine)
-    run = rounds._compiled(separate(algorithm)[0], DENSITY, engine, 30, ((False,), True))
+    run = rounds._compiled(separate(algorithm)[0], DENSITY, engine, 1, 30)
     assert run.compiled == 1
     for seed, rate in ((1, 0.03), (0, 0.1)):  # nor for other cohorts, nor for other step sizes
         again = dataclasses.replace(algorithm, learning_rate=rate)

@@ -11,7 +11,15 @@ from engine_cases import MODEL, as_vector, columns_of, descend, examples, plan_o
 from sartor.engine import Own
 from sartor.engine.job import Ask, Batch, Held, Job
 from sartor.engine.lanes import fold
-from sartor.engine.programs import Recipe, answers, examiner, personal, single_step, trainer, tried
+from sartor.engine.programs import (
+    Recipe,
+    answers,
+    examiner,
+    personal,
+    recorded,
+    single_step,
+    trainer,
+)
 
 DATA = regression()
 START = MODEL.init(jax.random.key(1))
@@ -85,9 +93,8 @@ def test_a_trial_records_the_loss_on_what_was_held_out():
     job = Job(0, None, None, held=Held(rows, jnp.int32(3)))
     wanted = MODEL.loss(START, columns["x"][rows[:3]], columns["y"][rows[:3]]).mean()
     np.testing.assert_allclose(score(job, _flat(START)), wanted, rtol=1e-5)
-    ended = tried(personal(Recipe(Own(MODEL), None, 1, 8), None), score).end(
-        (_flat(START), (), jnp.float32(2.0), jnp.float32(2.0)), job
-    )
+    program = recorded(personal(Recipe(Own(MODEL), None, 1, 8), None), "held_loss", score)
+    ended = program.end((_flat(START), (), jnp.float32(2.0), jnp.float32(2.0)), job)
     np.testing.assert_allclose(ended.record["held_loss"], wanted, rtol=1e-5)
     assert ended.upload == ()  # nothing that was trained is kept
 

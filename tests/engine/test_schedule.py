@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sartor.engine.cohort import sample_cohorts
+from sartor.engine.planning import sample_cohorts
 from sartor.engine.schedule import NOBODY, one_each, pack, room, schedule, steps_of
 from sartor.randomness import mix, shuffles, uniforms
 
@@ -94,7 +94,7 @@ def test_packing_is_tight_and_waiting_for_turns_costs_nothing(sizes, lanes):
 def test_one_lane_has_a_turn_for_each_job_and_no_idle_step():
     plan = make([[30, 5, 12]], lanes=1)
     assert plan.turns.tolist() == [[3]]
-    assert plan.busy == 1.0
+    assert (plan.valid[0, : plan.bounds.max()] > 0).all()
 
 
 def test_as_many_lanes_as_jobs_need_one_turn():
@@ -125,8 +125,9 @@ def test_room_is_what_the_schedule_needs():
     steps = np.array([[3, 4, 5, 9]])
     sizes = 10 * steps
     # Lanes 9 3 and 5 4: turns after 8, 9 and 12. Two epochs of more than a batch have two orders.
-    assert room(pack(steps, 2), sizes, batch=10, epochs=1) == (12, 3, 210)
-    assert room(one_each(steps), sizes, batch=40, epochs=2) == (9, 1, 30 + 40 + 2 * 50 + 2 * 90)
+    apart = np.arange(4)
+    assert room(pack(steps, 2), sizes, 10, 1, apart) == (12, 3, 210)
+    assert room(one_each(steps), sizes, 40, 2, apart) == (9, 1, 30 + 40 + 2 * 50 + 2 * 90)
     assert room(one_each(steps), sizes, 10, 1, share=np.array([0, 1, 1, 2])) == (9, 1, 160)
 
 

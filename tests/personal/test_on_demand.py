@@ -10,7 +10,7 @@ import pytest
 
 import sartor
 from sartor.central import fitting
-from sartor.engine import Own, blocks, cohort, rehearse
+from sartor.engine import Own, programs, rehearse
 from sartor.engine.objectives import asking
 from sartor.engine.programs import it_pays
 from sartor.errors import ConfigError
@@ -92,8 +92,7 @@ def test_a_central_model_that_is_asked_once_says_the_same(q, data, central, monk
     )
     mapper = sartor.Mapper(cover=(0.0, 0.2, 0.5, 1.0), rounds=3, cohort=4, folds=2)
     once = mapper.fit(start, data, seed=1, engine=sartor.Engine(lanes=3))
-    for module in (cohort, blocks):
-        monkeypatch.setattr(module, "it_pays", lambda *args: False)
+    monkeypatch.setattr(programs, "it_pays", lambda *args: False)
     # Another engine, so that other programs are compiled.
     apart = mapper.fit(start, data, seed=1, engine=sartor.Engine(lanes=3, memory=2**33 + q))
     assert once.lambda_ == apart.lambda_
@@ -105,11 +104,11 @@ def test_a_central_model_that_is_asked_once_says_the_same(q, data, central, monk
 
 
 def test_asking_is_for_those_who_read_examples_often(data, central):
-    mixture = Mixture(MODEL, MODEL)
-    ask = asking(mixture, central.hypotheses)
-    assert it_pays(mixture, ask, data.columns, 3)
-    assert not it_pays(mixture, ask, data.columns, 2)
-    assert not it_pays(Own(MODEL), asking(Own(MODEL), central.hypotheses), data.columns, 3)
+    ask = asking(Mixture(MODEL, MODEL), central.hypotheses)
+    assert it_pays(ask, data.columns, 3)
+    assert not it_pays(ask, data.columns, 2)
+    assert not it_pays(ask._replace(once=True), data.columns, 3)
+    assert asking(Own(MODEL), central.hypotheses) is None
 
 
 def joint_rounds(mapper, data, central, engine=None, seed=1):

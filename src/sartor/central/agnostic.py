@@ -26,8 +26,14 @@ from sartor.models import Model, Params
 
 
 class State(NamedTuple):
-    """The model, its server's memory, the domains' weights λ, and what is known of the domains:
-    their shares of the examples, by round, and the losses they last told, NaN before the first.
+    """The state of the server.
+
+    Attributes:
+        hypotheses: the model, stacked: [1, ...].
+        memory: the memory of the server's optimizer.
+        domain_weights: [domains] the weights λ.
+        counts: [rounds, domains] the domains' shares of the examples, in the rounds of the window.
+        told: [domains] the loss that each domain last reported; NaN before the first.
     """
 
     hypotheses: Params
@@ -82,22 +88,6 @@ class Agnostic(FedAvg):
                 f"Agnostic: domain_step must be a number of at least 0 (got {self.domain_step!r})"
             )
 
-    def _check(self, data: ClientData) -> None:
-        """Every client needs a domain, and every domain a seen client."""
-        if self.domains != "clients" and self.domains not in data.metadata:
-            raise DataError(
-                f"Agnostic: clients have no metadata {self.domains!r} to be their domain; there is "
-                f"{sorted(data.metadata) or 'none'}: name one with domains=, or say "
-                "domains='clients'"
-            )
-        names, codes = self._codes(data)
-        empty = np.setdiff1d(np.arange(len(names)), codes[data.seen])
-        if self.domains != "clients" and len(empty):
-            raise DataError(
-                f"Agnostic: no seen client has the domain {names[empty[0]]!r}, so nothing can be "
-                "learnt about it; move some of its clients to the seen ones, or leave them out"
-            )
-
     @property
     def server_rule(self) -> Agnostic:
         """Domains are weighed for any hypothesis."""
@@ -109,6 +99,12 @@ class Agnostic(FedAvg):
             codes = np.zeros(len(data), np.int64)
             codes[data.seen] = np.arange(int(data.seen.sum()))
             return [data.ids[k] for k in np.flatnonzero(data.seen)], codes
+        if self.domains not in data.metadata:
+            raise DataError(
+                f"Agnostic: clients have no metadata {self.domains!r} to be their domain; there is "
+                f"{sorted(data.metadata) or 'none'}: name one with domains=, or say "
+                "domains='clients'"
+            )
         names, codes = np.unique(data.metadata[self.domains].astype(str), return_inverse=True)
         return names.tolist(), codes
 
@@ -118,9 +114,13 @@ class Agnostic(FedAvg):
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """A random model, and λ where it begins."""
-        self._check(data)
-        first = super().init(model, data, key)
         names, codes = self._codes(data)
+        empty = np.setdiff1d(np.arange(len(names)), codes[data.seen])
+        if len(empty):
+            raise DataError(
+                f"Agnostic: no seen client has the domain {names[empty[0]]!r}, so nothing can be "
+                "learnt about it; move some of its clients to the seen ones, or leave them out"
+            )
         sizes = data.sizes("train")[data.seen] if self.weights == "size" else None
         population = np.bincount(codes[data.seen], sizes, len(names)).astype(np.float32)
         shares = population / population.sum()
@@ -130,10 +130,11 @@ class Agnostic(FedAvg):
         rounds = self.window if self.counts == "window" else 1
         counts = jnp.asarray(np.tile(known, (rounds, 1)))
         told = jnp.full(len(names), jnp.nan)
+        first = super().init(model, data, key)
         return State(first.hypotheses, first.memory, jnp.asarray(weights), counts, told)
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Upload, dict[str, jax.Array]]:
-        """Every client trains, weighed by its domain, and tells the loss of the model it got."""
+        """Every client trains, weighed by its domain, and reports the loss of the model it got."""
         losses = cohort.score(state.hypotheses)[:, 0]
         trained = self.train(state, cohort)
         metrics = {
@@ -196,7 +197,7 @@ class Agnostic(FedAvg):
         return state
 
     def server(self, state: Any, upload: Any) -> Any:
-        """Descend in h, ascend in λ. A domain that is absent counts with what it last told."""
+        """Descend in h, ascend in λ. An absent domain counts with the loss it last reported."""
         after = super().server(state, upload)
         here = upload.examples > 0
         told = jnp.where(here, upload.loss / jnp.maximum(upload.examples, TINY), state.told)

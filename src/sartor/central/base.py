@@ -106,11 +106,11 @@ class Central(abc.ABC):
             data: the clients.
             seed: seed of all randomness.
             engine: how to run it; sensible for the machine if not given.
-            checkpoint: a file to keep the run in. If it exists, the run goes on from it, and ends
+            checkpoint: a file to keep the run in. If it exists, the run resumes from it, and ends
                 with the same bits as one that was never stopped.
             progress: whether to show a progress bar; only on a terminal if not given.
             on_chunk: called with every finished chunk of rounds, before it is in the checkpoint.
-            start: a central model to go on from; a random one if not given.
+            start: a central model to start from; a random one if not given.
 
         Returns:
             The trained central model.

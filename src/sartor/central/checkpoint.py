@@ -25,7 +25,7 @@ class Checkpoint:
 
     Attributes:
         path: the file.
-        identity: what must be the same for a run to go on from here: algorithm, model, data, seed.
+        identity: what must be the same for a run to resume from here: algorithm, model, data, seed.
         upgrade: gives the identity of today for one that an earlier version has written.
     """
 
@@ -44,7 +44,7 @@ class Checkpoint:
         save_tree(self.path, tree, metadata)
 
     def load(self, like: Tree) -> tuple[int, Tree, History, History] | None:
-        """The round, state, history and client states to go on from; ``None`` without a file."""
+        """The round, state, history and client states to resume from; ``None`` without a file."""
         if not self.path.exists():
             return None
         round_ = self.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -12,13 +13,14 @@ import numpy as np
 
 from sartor.central.base import Central
 from sartor.central.fitting import Fit, as_run
-from sartor.central.hypcluster import HypCluster, warn_of_collapse
+from sartor.central.hypcluster import HypCluster, last_scores, warn_of_collapse
 from sartor.central.model import CentralModel
 from sartor.central.settings import describe
 from sartor.data import ClientData
-from sartor.engine import Cohort, losses_by_client
+from sartor.engine import Cohort
 from sartor.errors import ConfigError
-from sartor.models import Model, Params, parameter_bytes
+from sartor.models import Model, Params
+from sartor.trees import Tree
 
 
 class State(NamedTuple):
@@ -28,8 +30,9 @@ class State(NamedTuple):
 
     @property
     def hypotheses(self) -> Params:
-        """Those of all clusterings, one after the other."""
-        return _end_to_end([member.hypotheses for member in self.members])
+        """The hypotheses of all clusterings, one after the other."""
+        each = (member.hypotheses for member in self.members)
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *each)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +66,8 @@ class Clusterings(Central, listed=False):
                 "HypCluster: to choose between several q, clients need a validation part; make one "
                 "with data.split(validation=0.2, seed=0), or give one q"
             )
-        keys = [key, *(jax.random.fold_in(key, i) for i in range(1, sum(self._sizes())))]
+        number = sum(member.clusters for member in self.members)
+        keys = [key, *(jax.random.fold_in(key, i) for i in range(1, number))]
         drawn = jax.vmap(model.init)(jnp.stack(keys))
         for member in self.members:
             jax.eval_shape(lambda m=member: m.init(model, data, key))  # its own checks
@@ -72,15 +76,13 @@ class Clusterings(Central, listed=False):
 
     def begin(self, state: State, fit: Fit) -> State:
         """Where each of them begins."""
-        starts: list[CentralModel | None] = [None] * len(self.members)
-        if fit.start is not None:
-            given = fit.start
-            starts = [
-                dataclasses.replace(given, hypotheses=part)
-                for part in self._parts(given.hypotheses)
-            ]
-        begun = zip(self.members, state.members, starts, strict=True)
-        return State(tuple(m.begin(s, fit._replace(start=start)) for m, s, start in begun))
+        fits, given = [fit] * len(self.members), fit.start
+        if given is not None:
+            parts = self._parts(given.hypotheses)
+            starts = [dataclasses.replace(given, hypotheses=part) for part in parts]
+            fits = [fit._replace(start=start) for start in starts]
+        begun = zip(self.members, state.members, fits, strict=True)
+        return State(tuple(member.begin(one, its_fit) for member, one, its_fit in begun))
 
     def clients(self, state: State, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """What a cohort uploads to each of them."""
@@ -99,44 +101,28 @@ class Clusterings(Central, listed=False):
 
     def finish(self, trained: CentralModel, state: State, fit: Fit) -> CentralModel:
         """Keep the best restart of every q, by training loss."""
-        data, cost = fit.data, trained.cost
-        seen = np.flatnonzero(data.seen)
-        losses = losses_by_client(fit.model, data, seen, trained.hypotheses, fit.engine)
-        weights = data.sizes("train")[seen] if self.of.weights == "size" else np.ones(len(seen))
-        sizes = self._sizes()
-        firsts = np.cumsum(sizes) - sizes
-        kept: list[int] = []
-        for number, q in enumerate(self.several):
-            runs = range(number * self.of.restarts, (number + 1) * self.of.restarts)
-
-            def total(run: int, q: int = q) -> float:
-                return float(weights @ losses[:, firsts[run] : firsts[run] + q].min(axis=1))
-
-            best = min(runs, key=total)
-            here = np.arange(firsts[best], firsts[best] + q)
-            kept += here.tolist()
-            warn_of_collapse(self.members[best], losses[:, here].argmin(axis=1))
-        assert cost is not None
-        if fit.start is None:
-            for member in self.members:
-                cost += member.first.cost(member, fit)
-        cost.down[seen] += sum(sizes) * parameter_bytes(fit.model)
-        cost.examples[seen] += sum(sizes) * data.sizes("train")[seen]
+        all_losses, cost = last_scores(trained, self.members, fit)
+        sizes = fit.data.sizes("train")[fit.data.seen]
+        weights = sizes if self.of.weights == "size" else np.ones(len(sizes))
+        losses = self._parts(all_losses.T)  # for each clustering, [q, clients]
+        totals = np.array([weights @ part.min(axis=0) for part in losses])
+        first = np.arange(0, len(self.members), self.of.restarts)
+        best = first + totals.reshape(len(first), self.of.restarts).argmin(axis=1)
+        for n in best:
+            warn_of_collapse(self.members[n], losses[n].argmin(axis=0))
+        parts = self._parts(trained.hypotheses)
+        kept = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(parts[n] for n in best))
         return dataclasses.replace(
-            trained,
-            hypotheses=jax.tree.map(lambda a: a[np.array(kept)], trained.hypotheses),
-            clusterings=self.several, cost=cost, algorithm=describe(self.of),
+            trained, hypotheses=kept, clusterings=self.several, cost=cost,
+            algorithm=describe(self.of),
         )  # fmt: skip
 
-    def _sizes(self) -> tuple[int, ...]:
-        return tuple(member.clusters for member in self.members)
-
-    def _parts(self, hypotheses: Params) -> list[Params]:
-        """The hypotheses of each clustering."""
-        ends = np.cumsum(self._sizes())
+    def _parts(self, stacked: Tree) -> list[Tree]:
+        """What belongs to each clustering, of arrays that hold all of them: [hypotheses, ...]."""
+        ends = itertools.accumulate(member.clusters for member in self.members)
         return [
-            jax.tree.map(lambda a, b=end - size, e=end: a[b:e], hypotheses)
-            for end, size in zip(ends, self._sizes(), strict=True)
+            jax.tree.map(lambda a, begin=end - m.clusters, end=end: a[begin:end], stacked)
+            for m, end in zip(self.members, ends, strict=True)
         ]
 
 
@@ -153,7 +139,3 @@ def _replaced(algorithm: HypCluster, **changes: Any) -> HypCluster:
     for name, value in changes.items():
         object.__setattr__(changed, name, value)
     return changed
-
-
-def _end_to_end(trees: list[Params]) -> Params:
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +21,11 @@ from sartor.central.bregman import Points, hard_clustering
 from sartor.central.fedavg import FedAvg, State
 from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
-from sartor.central.settings import check_numbers
+from sartor.central.settings import check_clusters, check_numbers
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Cohort, in_order, positions
-from sartor.errors import ConfigError, DataError
+from sartor.errors import DataError
 from sartor.models import Model
 from sartor.randomness import mix
 
@@ -33,6 +33,30 @@ Floats = npt.NDArray[np.float64]
 
 NUMBERS = 2**22
 """About how many features are held at a time."""
+
+
+class Space(abc.ABC):
+    """Where clients are points. Its fields are plain values or arrays."""
+
+    kind: ClassVar[str]
+    mean: Any
+    scale: Any
+
+    @abc.abstractmethod
+    def points(self, data: ClientData) -> Points:
+        """The clients."""
+
+    def standardized(self, vectors: Floats) -> Floats:
+        """Vectors without the mean of the seen clients, on their scale."""
+        return (vectors - np.asarray(self.mean)) / np.asarray(self.scale)
+
+    def to_dict(self) -> dict[str, Any]:
+        """In plain values."""
+        fields = {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in vars(self).items()
+        }
+        return {"kind": self.kind, **fields}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,15 +68,12 @@ class Nearest:
         centres: the centres.
     """
 
-    space: Any
+    space: Space
     centres: Points
 
     def assign(self, data: ClientData) -> npt.NDArray[np.int64]:
         """The cluster of every client."""
-        nearest: npt.NDArray[np.int64] = (
-            self.space.points(data).divergence(self.centres).argmin(axis=1)
-        )
-        return nearest
+        return np.asarray(self.space.points(data).divergence(self.centres).argmin(axis=1))
 
     def to_dict(self) -> dict[str, Any]:
         """The rule in plain values."""
@@ -65,9 +86,9 @@ class Nearest:
 
 def rule_from(table: dict[str, Any]) -> Nearest:
     """A rule back from its plain values."""
-    spaces = {"meta-features": MetaFeatures, "distributions": Distributions}
+    spaces: dict[str, Any] = {kind.kind: kind for kind in (MetaFeatures, Distributions)}
     space = dict(table["space"])
-    made: Any = spaces[space.pop("kind")](**space)
+    made = spaces[space.pop("kind")](**space)
     return Nearest(made, Points(np.array(table["vectors"]), np.array(table["simplex"])))
 
 
@@ -83,14 +104,14 @@ class Clusters(FedAvg, listed=False):
 
     Attributes:
         q: number of clusters.
-        restarts: the best of so many clusterings from different starts is taken.
+        restarts: number of clusterings from different starts. The best one is taken.
     """
 
     q: int = 2
     restarts: int = 10
 
     @abc.abstractmethod
-    def space(self, data: ClientData) -> Any:
+    def space(self, data: ClientData) -> Space:
         """Where the clients are points, learnt from the seen ones."""
 
     def __post_init__(self) -> None:
@@ -101,28 +122,20 @@ class Clusters(FedAvg, listed=False):
         """Cluster the seen clients; the draws depend on who they are, not on a seed."""
         rules = _RULES.setdefault(data, {})
         if self not in rules:
-            rules[self] = self._cluster(data)
+            space = self.space(data)
+            seen = data.select([data.ids[k] for k in in_order(data)])  # whatever their order
+            word = int(np.bitwise_xor.reduce(mix("clusters", seen.hashes)))
+            centres = hard_clustering(space.points(seen), self.q, self.restarts, word)
+            rules[self] = Nearest(space, centres)
         return rules[self]
-
-    def _cluster(self, data: ClientData) -> Nearest:
-        space = self.space(data)
-        seen = data.select([data.ids[k] for k in in_order(data)])  # whatever their order
-        word = int(np.bitwise_xor.reduce(mix("clusters", seen.hashes)))
-        return Nearest(space, hard_clustering(space.points(seen), self.q, self.restarts, word))
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """Every client's cluster."""
-        cluster = self.rule(data).assign(data).astype(np.int32)
-        return {"cluster": cluster}
+        return {"cluster": self.rule(data).assign(data).astype(np.int32)}
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """The same random model for every cluster."""
-        seen = int(data.seen.sum())
-        if self.q > seen:
-            raise ConfigError(
-                f"{type(self).__name__}: q is {self.q}, but there are only {seen} seen clients; "
-                "choose a smaller q"
-            )
+        check_clusters(self, data)
         self.space(data)  # refuses data without what it needs
         one = model.init(key)
         return self.state_of(
@@ -137,18 +150,18 @@ class Clusters(FedAvg, listed=False):
         return self.upload(state, cohort, trained), {"loss": trained.record["loss"], "share": share}
 
     def finish(self, trained: CentralModel, state: Any, fit: Fit) -> CentralModel:
-        """Remember how clients are assigned, and what they told about themselves for it."""
+        """Remember how clients are assigned, and what their descriptions of themselves cost."""
         data, rule = fit.data, self.rule(fit.data)
         numbers = rule.centres.vectors.shape[1] + rule.centres.simplex.shape[1]
-        told = Cost.nothing(data.ids)
-        told.up[data.seen] += 8 * numbers
-        told.left["descriptions"] = numbers * int(data.seen.sum())
-        cost = trained.cost + told if trained.cost else None
+        described = Cost.nothing(data.ids)
+        described.up[data.seen] += 8 * numbers
+        described.left["descriptions"] = numbers * int(data.seen.sum())
+        cost = trained.cost + described if trained.cost else None
         return dataclasses.replace(trained, clusterings=(self.q,), rule=rule, cost=cost)
 
 
 @dataclasses.dataclass(frozen=True)
-class MetaFeatures:
+class MetaFeatures(Space):
     """Clients as vectors of meta-features: numbers standardized, words as indicators.
 
     Attributes:
@@ -157,6 +170,8 @@ class MetaFeatures:
         mean: what is subtracted.
         scale: what is divided by.
     """
+
+    kind: ClassVar[str] = "meta-features"
 
     features: tuple[str, ...]
     words: dict[str, list[str]]
@@ -182,19 +197,7 @@ class MetaFeatures:
                     )
                 columns.append(values[:, None])
         raw = np.concatenate([np.asarray(c, np.float64) for c in columns], axis=1)
-        return Points(
-            (raw - np.asarray(self.mean)) / np.asarray(self.scale), np.zeros((len(raw), 0))
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """In plain values."""
-        return {
-            "kind": "meta-features",
-            "features": list(self.features),
-            "words": self.words,
-            "mean": np.asarray(self.mean).tolist(),
-            "scale": np.asarray(self.scale).tolist(),
-        }
+        return Points(self.standardized(raw), np.zeros((len(raw), 0)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +239,7 @@ class KMeansClusters(Clusters):
 
 
 @dataclasses.dataclass(frozen=True)
-class Distributions:
+class Distributions(Space):
     """Clients as distributions: of their labels, and the mean of their standardized features.
 
     Attributes:
@@ -244,6 +247,8 @@ class Distributions:
         mean: mean of the features over all examples of the seen clients.
         scale: their standard deviation.
     """
+
+    kind: ClassVar[str] = "distributions"
 
     classes: int
     mean: Any = 0.0
@@ -256,20 +261,11 @@ class Distributions:
         if self.classes:
             owner = np.repeat(np.arange(len(data)), sizes)
             y = data.columns["y"][data.rows[positions(data, np.arange(len(data)), "train")]]
-            known = y < self.classes  # a label that came later tells nothing about the centres
+            known = y < self.classes  # the centres know nothing of labels that came later
             np.add.at(simplex, (owner[known], y[known]), 1.0)
             simplex = simplex / np.maximum(simplex.sum(axis=1, keepdims=True), 1)
         means, _ = feature_moments(data, with_labels=not self.classes)
-        return Points((means - np.asarray(self.mean)) / np.asarray(self.scale), simplex)
-
-    def to_dict(self) -> dict[str, Any]:
-        """In plain values."""
-        return {
-            "kind": "distributions",
-            "classes": self.classes,
-            "mean": np.asarray(self.mean).tolist(),
-            "scale": np.asarray(self.scale).tolist(),
-        }
+        return Points(self.standardized(means), simplex)
 
 
 @dataclasses.dataclass(frozen=True)

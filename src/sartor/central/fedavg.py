@@ -108,7 +108,7 @@ class FedAvg(Central):
         )
         return state._replace(hypotheses=hypotheses, memory=memory)
 
-    # What the clusterings and Agnostic share with FedAvg, and Mapper's rounds go on with.
+    # What follows is shared with the clusterings, Agnostic and the rounds of Mapper.
 
     def state_of(self, hypotheses: Params) -> Any:
         """The state before the first round from these hypotheses."""
@@ -133,7 +133,7 @@ class FedAvg(Central):
     def upload(
         self, state: Any, cohort: Cohort, trained: Passed, losses: jax.Array | None = None
     ) -> Any:
-        """What the cohort sends of what it has trained."""
+        """What the cohort sends to the server."""
         return Upload(trained.total, trained.weight)
 
     @property
@@ -165,7 +165,7 @@ def server_rule_of(central: CentralModel) -> FedAvg:
     settings = {f.name: table[f.name] for f in dataclasses.fields(kind) if f.name in table}
     if any(isinstance(settings.get(key), str) for key in ("client_optimizer", "server_optimizer")):
         raise ConfigError(
-            "Mapper goes on with the central model's server, whose optimizer was an optax "
+            "Mapper continues with the central model's server, whose optimizer was an optax "
             "transformation of your own; name it instead: sartor.Optimizer('adam', ...)"
         )
     return kind(**settings).server_rule

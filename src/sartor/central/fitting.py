@@ -43,7 +43,7 @@ class Fit(NamedTuple):
         data: the clients.
         seed: seed of all randomness.
         engine: how to run it.
-        start: the central model to go on from, if one was given.
+        start: the central model to start from, if one was given.
     """
 
     model: Model
@@ -91,10 +91,8 @@ def fit(
     model, data, seed, engine, _ = what
     name, algorithm = type(algorithm).__name__, as_run(algorithm)
     state = first_state(algorithm, what)
-    saved, found = None, None
-    if checkpoint is not None:
-        saved = checkpoint_of(algorithm, what, checkpoint)
-        found = saved.load(state)
+    saved = None if checkpoint is None else checkpoint_of(algorithm, what, checkpoint)
+    found = None if saved is None else saved.load(state)
     if found is None:
         done, history, states = 0, History(), None
         state = algorithm.begin(state, what)
@@ -146,7 +144,7 @@ def first_state(algorithm: Central, what: Fit) -> Any:
 
 
 def identity(algorithm: Central, what: Fit) -> dict[str, Any]:
-    """What must be the same for a run to go on from a checkpoint."""
+    """What must be the same for a run to resume from a checkpoint."""
     algorithm = as_run(algorithm)
     described = describe(algorithm)
     del described["rounds"]  # more rounds may be added to a run
@@ -188,8 +186,9 @@ def _check_finite(name: str, chunk: Chunk, data: ClientData, saved: Checkpoint |
     first = int(np.argmax(bad.any(axis=1)))
     clients = tuple(data.ids[k] for k in chunk.clients[first][bad[first]])
     named = ", ".join(map(repr, clients[:3])) + (" …" if len(clients) > 3 else "")
-    there = saved is not None and saved.path.exists()
-    kept = f"; the last good checkpoint is kept ({saved.path})" if there and saved else ""
+    kept = ""
+    if saved is not None and saved.path.exists():
+        kept = f"; the last good checkpoint is kept ({saved.path})"
     raise DivergedError(
         f"{name} diverged in round {chunk.start + first + 1}: the update of {len(clients)} of "
         f"{len(bad[first])} clients is not finite ({named}){kept}. Lower the learning rate, "
@@ -200,18 +199,17 @@ def _check_finite(name: str, chunk: Chunk, data: ClientData, saved: Checkpoint |
 
 
 def _check_same(hypotheses: Any, start: CentralModel) -> None:
-    """Refuse to go on from other hypotheses, or another number of them."""
+    """Refuse to start from other hypotheses, or another number of them."""
     here, there = (
-        {name: leaf.shape for name, leaf in flatten(tree).items()}
+        {name: leaf.shape[1:] for name, leaf in flatten(tree).items()}
         for tree in (hypotheses, start.hypotheses)
     )
-    shapes = [{name: shape[1:] for name, shape in side.items()} for side in (here, there)]
-    if shapes[0] != shapes[1]:
+    if here != there:
         raise ConfigError(
-            f"start is a model of another class: its leaves are {shapes[1]}, and the model's "
-            f"{shapes[0]}; give fit the model that start was trained with"
+            f"start is a model of another class: its leaves are {there}, and the model's "
+            f"{here}; give fit the model that start was trained with"
         )
-    wanted = next(iter(here.values()))[0]
+    wanted = jax.tree.leaves(hypotheses)[0].shape[0]
     if wanted != start.q:
         raise ConfigError(
             f"start has {start.q} hypotheses, and {wanted} are trained here; give a central model "

@@ -25,7 +25,9 @@ import optax
 from sartor.central.fedavg import FedAvg
 from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
+from sartor.central.settings import check_clusters
 from sartor.central.starts import KMeansPlusPlus, Lent, Random, Start, Warm, as_start
+from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Cohort, losses_by_client, traced
 from sartor.errors import ConfigError
@@ -105,12 +107,7 @@ class HypCluster(FedAvg):
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """Random models; the first is the one that FedAvg would begin with."""
-        seen = int(data.seen.sum())
-        if self.clusters > seen:
-            raise ConfigError(
-                f"HypCluster: q is {self.q}, but there are only {seen} seen clients; choose a "
-                "smaller q"
-            )
+        check_clusters(self, data)
         others = [jax.random.fold_in(key, i) for i in range(1, self.clusters)]
         return self.state_of(jax.vmap(model.init)(jnp.stack([key, *others])))
 
@@ -120,7 +117,7 @@ class HypCluster(FedAvg):
         return State(hypotheses, memory, jnp.zeros((), jnp.int32))
 
     def begin(self, state: State, fit: Fit) -> State:
-        """Initialize h^0_i. A clustering that goes on has its warm start behind it."""
+        """Initialize h^0_i. A clustering that starts from another has its warm start behind it."""
         if fit.start is not None:
             behind = jnp.asarray(self.first.rounds_of(self.clusters), jnp.int32)
             return state._replace(hypotheses=fit.start.hypotheses, round=behind)
@@ -160,16 +157,27 @@ class HypCluster(FedAvg):
         trained = dataclasses.replace(trained, clusterings=(self.clusters,))
         if self.clusters == 1:
             return trained
-        data, cost = fit.data, trained.cost
-        seen = np.flatnonzero(data.seen)
-        losses = losses_by_client(fit.model, data, seen, trained.hypotheses, fit.engine)
+        losses, cost = last_scores(trained, (self,), fit)
         warn_of_collapse(self, losses.argmin(axis=1))
-        assert cost is not None
-        if fit.start is None:
-            cost += self.first.cost(self, fit)
-        cost.down[seen] += self.clusters * parameter_bytes(fit.model)
-        cost.examples[seen] += self.clusters * data.sizes("train")[seen]
         return dataclasses.replace(trained, cost=cost)
+
+
+def last_scores(
+    trained: CentralModel, members: tuple[HypCluster, ...], fit: Fit
+) -> tuple[npt.NDArray[np.float64], Cost]:
+    """Every seen client's training loss under all hypotheses, [clients, q]; and the whole cost.
+
+    That is the cost of the rounds, of the starts, and of these losses.
+    """
+    data, cost = fit.data, trained.cost
+    assert cost is not None
+    seen = np.flatnonzero(data.seen)
+    if fit.start is None:
+        for member in members:
+            cost += member.first.cost(member, fit)
+    cost.down[seen] += trained.q * parameter_bytes(fit.model)
+    cost.examples[seen] += trained.q * data.sizes("train")[seen]
+    return losses_by_client(fit.model, data, seen, trained.hypotheses, fit.engine), cost
 
 
 def warn_of_collapse(algorithm: HypCluster, cluster: npt.NDArray[np.int64]) -> None:

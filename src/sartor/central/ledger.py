@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from sartor.cost import Cost
-from sartor.engine import Ints, Pass, Rehearsal, rehearse, steps_of, visits
+from sartor.engine import Ints, Pass, rehearse, steps_of, visits
 
 if TYPE_CHECKING:
     from sartor.central.base import Central
@@ -27,20 +27,21 @@ def rounds_cost(algorithm: Central, what: Fit, state: Any) -> Cost:
         algorithm, what.model, data, state, what.engine,
         min(algorithm.cohort, seen), algorithm.attributes(data),
     )  # fmt: skip
-    own = data.sizes("train")
-    touched = rehearsal.scored * own
-    steps = np.zeros(len(data), np.int64)
+    touched = rehearsal.scored * data.sizes("train")
+    steps, received, up = np.zeros(len(data), np.int64), 0, 0
     for one in rehearsal.passes:
-        if not one.counted:
-            continue
-        sizes, held = _read(one, what)
-        touched = touched + one.epochs * sizes.sum(axis=1) + one.copies * held
-        steps += steps_of(sizes, one.batch, one.epochs).sum(axis=1)
+        if one.bytes_up:
+            blocks = one.jobs * (one.q if rehearsal.scored > 1 else 1)
+            received += blocks
+            up += blocks * one.bytes_up
+        if one.counted:
+            sizes, held = _read(one, what)
+            touched = touched + one.epochs * sizes.sum(axis=1) + one.copies * held
+            steps += steps_of(sizes, one.batch, one.epochs).sum(axis=1)
     leaves = jax.tree.leaves(state.hypotheses)
-    hypothesis = sum(leaf.nbytes // len(leaf) for leaf in leaves)
-    blocks, up = _blocks(rehearsal)
+    down = received * sum(leaf.nbytes // len(leaf) for leaf in leaves)
     times = visits(data, what.seed, algorithm.rounds, algorithm.cohort)
-    return Cost(data.ids, blocks * hypothesis * times, up * times, times * touched, times * steps)
+    return Cost(data.ids, down * times, up * times, times * touched, times * steps)
 
 
 def _read(one: Pass, what: Fit) -> tuple[Ints, Ints]:
@@ -50,14 +51,3 @@ def _read(one: Pass, what: Fit) -> tuple[Ints, Ints]:
         return np.repeat(own[:, None], one.jobs, axis=1), np.zeros_like(own)
     train, held = one.reads.spans(what.data, what.seed)
     return train.sizes, np.zeros_like(own) if held is None else held.sizes.sum(axis=1)
-
-
-def _blocks(rehearsal: Rehearsal) -> tuple[int, int]:
-    """How many hypotheses a client receives in a round, and how many bytes it sends."""
-    blocks = up = 0
-    for one in rehearsal.passes:
-        if one.bytes_up:
-            hidden = one.jobs * (one.q if rehearsal.scored > 1 else 1)
-            blocks += hidden
-            up += hidden * one.bytes_up
-    return blocks, up

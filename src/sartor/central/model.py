@@ -19,14 +19,7 @@ from sartor.central.checkpoint import History
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.names import check_names
-from sartor.engine import (
-    ClientStates,
-    Engine,
-    Scored,
-    losses_by_client,
-    positions,
-    score_shared,
-)
+from sartor.engine import ClientStates, Engine, Scored, losses_by_client, positions, score_shared
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
 from sartor.files import read_json, replacing, save_tree, write_json
@@ -41,7 +34,7 @@ FILES = {
     "joint.safetensors",
     "trials.safetensors",
 }
-"""What a directory of models may hold beside the shards of clients' models."""
+"""What a directory of models may hold, apart from the shards of clients' models."""
 
 
 class Rule(Protocol):
@@ -235,16 +228,14 @@ def is_models(path: Path) -> bool:
 def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any:
     """Inputs of a prediction as arrays; refuses a shape that the model does not take.
 
-    Of a frame, or of columns by name, those that the model was trained on are taken.
+    From a frame, or from columns by name, it takes those that the model was trained on.
     """
     if x is None:
         return None
-    if isinstance(x, Mapping):
-        if names is None:
-            return {name: jnp.asarray(column) for name, column in x.items()}
-        known = list(x)
-    else:
-        known = list(getattr(x, "column_names", getattr(x, "columns", ())))  # Arrow, pandas, polars
+    if isinstance(x, Mapping) and names is None:
+        return {name: jnp.asarray(column) for name, column in x.items()}
+    columns_of = getattr(x, "column_names", getattr(x, "columns", ()))  # Arrow, pandas, polars
+    known = list(x if isinstance(x, Mapping) else columns_of)
     called = [str(name) for name in known]  # as Arrow calls them, which tables are read through
     wanted = list(names or called) if known else []
     for name in wanted:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sartor.data import ClientData
 from sartor.engine import Optimizer
 from sartor.errors import ConfigError
 from sartor.models import Model
@@ -98,6 +99,16 @@ def check_choices(algorithm: Any, **choices: tuple[str, ...]) -> None:
                 f"{type(algorithm).__name__}: {name} must be one of {several} "
                 f"(got {getattr(algorithm, name)!r})"
             )
+
+
+def check_clusters(algorithm: Any, data: ClientData) -> None:
+    """Refuse more clusters than there are clients to be in them."""
+    seen = int(data.seen.sum())
+    if algorithm.q > seen:
+        raise ConfigError(
+            f"{type(algorithm).__name__}: q is {algorithm.q}, but there are only {seen} seen "
+            "clients; choose a smaller q"
+        )
 
 
 def check_seed(seed: Any) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.bregman import spread_out
+from sartor.central.settings import check_numbers
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Ints, Own, Recipe, everybody, losses_by_client, steps_of, train_each
@@ -31,16 +32,9 @@ CANDIDATES = 8
 class Start:
     """A start. Its numbers are checked here; and it does nothing special, by default."""
 
-    old_name: ClassVar[str] = ""
-
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value, least = getattr(self, field.name), 0 if field.name == "draw" else 1
-            if type(value) is not int or value < least:
-                raise ConfigError(
-                    f"{type(self).__name__}: {field.name} must be a whole number of at least "
-                    f"{least} (got {value!r})"
-                )
+        counts = [field.name for field in dataclasses.fields(self) if field.name != "draw"]
+        check_numbers(self, at_least_one=tuple(counts), at_least_zero=("draw",))
 
     def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit) -> Params:
         """Where the hypotheses begin, from ones that were drawn at random: [q, ...]."""
@@ -69,8 +63,6 @@ class Random(Start):
 
     draw: int = 0
 
-    old_name: ClassVar[str] = "random"
-
 
 @dataclasses.dataclass(frozen=True)
 class Warm(Start):
@@ -86,8 +78,6 @@ class Warm(Start):
 
     rounds: int = 10
     draw: int = 0
-
-    old_name: ClassVar[str] = "warm"
 
     def rounds_of(self, q: int) -> int:
         """Its rounds for each of q hypotheses."""
@@ -118,8 +108,6 @@ class Lent(Start):
 
     epochs: int = 5
     draw: int = 0
-
-    old_name: ClassVar[str] = "clients"
 
     def lenders(self, algorithm: HypCluster, fit: Fit) -> Ints:
         """The clients that train a model to lend."""
@@ -155,8 +143,6 @@ class KMeansPlusPlus(Lent):
         draw: another number makes another start.
     """
 
-    old_name: ClassVar[str] = "kmeans++"
-
     def lenders(self, algorithm: HypCluster, fit: Fit) -> Ints:
         """Candidates, some for each centre."""
         count = max(CANDIDATES * algorithm.clusters, algorithm.cohort)
@@ -178,7 +164,7 @@ class KMeansPlusPlus(Lent):
         return jax.tree.map(lambda a: a[centres], own)
 
     def cost(self, algorithm: HypCluster, fit: Fit) -> Cost:
-        """As above; and each candidate scores the models of all."""
+        """What lending costs; and each candidate receives and scores the models of all."""
         cost = super().cost(algorithm, fit)
         lenders = self.lenders(algorithm, fit)
         cost.down[lenders] += len(lenders) * parameter_bytes(fit.model)
@@ -186,12 +172,13 @@ class KMeansPlusPlus(Lent):
         return cost
 
 
-STARTS: dict[str, type[Start]] = {
-    name: kind
-    for kind in (Warm, Lent, KMeansPlusPlus, Random)
-    for name in (kind.__name__, kind.old_name)
-}
-"""The starts by name, and by the words that stood for them in earlier versions."""
+WORDS: dict[str, type[Start]] = {
+    "warm": Warm, "clients": Lent, "kmeans++": KMeansPlusPlus, "random": Random
+}  # fmt: skip
+"""The starts by the words that stood for them in earlier versions."""
+
+STARTS = {kind.__name__: kind for kind in WORDS.values()}
+"""The starts by name."""
 
 
 def as_start(start: Any, warm_rounds: int | None, start_epochs: int | None) -> Start:
@@ -206,11 +193,10 @@ def as_start(start: Any, warm_rounds: int | None, start_epochs: int | None) -> S
     if isinstance(table, dict):
         settings = {key: value for key, value in table.items() if key != "name"}
         try:
-            start = STARTS[table["name"]](**settings)
+            start = (STARTS | WORDS)[table["name"]](**settings)
         except (KeyError, TypeError) as error:
-            names = [name for name, kind in STARTS.items() if name == kind.__name__]
             raise ConfigError(
-                f"HypCluster: start must be one of {', '.join(names)}, with its settings "
+                f"HypCluster: start must be one of {', '.join(STARTS)}, with its settings "
                 f"(got {start!r})"
             ) from error
     if not isinstance(start, Start):

@@ -1,51 +1,42 @@
 """A model for every client, a block of clients at a time: memory is that of one block.
 
-Jobs of about the same length go through the lanes together, one job a lane, so that little is
-idle and each lane ends holding one client's model.
+Rounds sum what clients upload, so their jobs can take turns in few lanes. Here every job's model
+is a result of its own. So a block has one job in each lane, and ends with one model in each lane.
+Jobs are sorted by length first: those of a block take about the same number of steps, and little
+is idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 import numpy.typing as npt
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from sartor.caching import made_once
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine.columns import source
 from sartor.engine.engine import Engine
-from sartor.engine.job import Ended, Held, Job, where_visited
-from sartor.engine.lanes import LANES, each, read_by
+from sartor.engine.job import Ended, Held, Job
+from sartor.engine.lanes import LANES, each, plan_specs, spread, where
 from sartor.engine.objectives import asking
-from sartor.engine.programs import (
-    HELD,
-    Recipe,
-    answered,
-    answers,
-    examiner,
-    it_pays,
-    personal,
-    tried,
-)
+from sartor.engine.programs import HELD, Recipe, ask_ahead, examiner, personal, recorded
 from sartor.engine.schedule import (
     Ints,
     Room,
     Schedule,
     Spans,
+    listed,
     one_each,
-    orders,
     padded,
-    ragged,
     roomy,
     schedule,
     steps_of,
 )
-from sartor.engine.vectorize import Compiled
 from sartor.models import Params
 from sartor.randomness import Words, key_data, mix
 from sartor.trees import Tree
@@ -178,8 +169,8 @@ def train_each(
         recipe: how they train.
         jobs: what there is to do.
         central: the central hypotheses [q, ...]; ``None`` where there are none.
-        done: jobs that are not needed. The blocks stay the same, so that work which was stopped
-            goes on with the same bits.
+        done: jobs that are not needed. The blocks stay the same, so that interrupted work
+            resumes with the same bits.
         engine: how to run it.
         mixing: what else is mixed into the batches, if anything.
         kept: what jobs start from, where clients have kept it from earlier rounds.
@@ -188,38 +179,39 @@ def train_each(
     Yields:
         Blocks of jobs, the longest first.
     """
-    data = mixing.data if mixing else data
+    data = mixing.data if mixing else data  # what is mixed in may come after the clients' own rows
     devices = len(engine.local_devices())
     width = mixing.width(recipe.batch) if mixing else recipe.batch
     lanes = lanes_of(data, recipe, jobs, engine, mixing)
     steps = steps_of(jobs.train.sizes, recipe.batch, recipe.epochs)
     share = _shared(jobs)
-    readers = jobs.number // (int(share.max(initial=0)) + 1)
+    # Examples that are mixed in are read once, so nothing is gained by asking about them ahead.
+    readers = 0 if width > recipe.batch else jobs.number // (int(share.max(initial=0)) + 1)
     run = _runner(recipe, engine, width - recipe.batch, readers)
-    most_held = -(-int(jobs.held.sizes.max()) // HELD) * HELD if jobs.held is not None else 0
+    most_held = 0 if jobs.held is None else jobs.held.most(HELD)
     # Streamed blocks hold their own rows, what is mixed into them, and what is held out.
     room = np.sort(jobs.train.sizes)[-lanes:].sum() + lanes * most_held
     if mixing:
         room += int(steps.max()) * lanes * width
     reader = source(engine, data, int(room))
-    launched = None
     blocks = list(_in_blocks(steps, lanes, devices, width))
-    examples = max(_examples(jobs, share, recipe, chosen) for chosen, _, _ in blocks)
+    # The longest list of examples that a block reads: all blocks make room for it.
+    shared = [
+        listed(jobs.train.sizes[chosen], recipe.batch, recipe.epochs, share[chosen])
+        for chosen, _, _ in blocks
+    ]
+    examples = roomy(int(max(shared)))
+    launched = None
     for chosen, lanes_here, most in blocks:
-        if done[chosen].all():
+        if done[chosen].all():  # a block with any job left runs whole, with the same neighbours
             continue
         now = jobs.take(chosen)
-        space = Room(int(most), 1, roomy(examples))
-        plan = _plan(now, share[chosen], recipe, lanes_here, devices, space)
+        plan = _plan(now, share[chosen], recipe, lanes_here, devices, Room(most, 1, examples))
         plan = plan._replace(order=now.train.at(plan.order))
         if mixing:
             plan = _mixed(plan, mixing, now, recipe.batch)
-        rows = (
-            np.zeros((lanes_here, 0))
-            if now.held is None
-            else _rows(now.held, lanes_here, most_held)
-        )
-        columns, places, held = reader.load(plan.order.astype(np.int32), rows.astype(np.int32))
+        held = None if now.held is None else now.held.rows(most_held)
+        columns, (places, held) = reader.load((plan.order.astype(np.int32), held))
         job = _jobs(now, held, kept)
         job = jax.tree.map(lambda a, n=lanes_here: padded(np.asarray(a), n), job)
         result = chosen, run(central, columns, plan._replace(order=places), job)
@@ -240,13 +232,11 @@ def lanes_of(
     return len(engine.local_devices()) * each_device
 
 
-def _jobs(jobs: Jobs, held: npt.NDArray[Any], kept: Recall | None) -> tuple[Job, Any]:
+def _jobs(jobs: Jobs, held: Any, kept: Recall | None) -> tuple[Job, Any]:
     """The jobs of a block as the lanes take them; and who has kept something to start from."""
     values = {name: np.asarray(a) for name, a in jobs.values.items()}
     state, visited = kept.recall(jobs.client) if kept is not None else (None, None)
-    trial = (
-        None if jobs.held is None else Held(held[: jobs.number], jobs.held.sizes.astype(np.int32))
-    )
+    trial = None if jobs.held is None else Held(held, jobs.held.sizes.astype(np.int32))
     job = Job(
         jobs.hypothesis.astype(np.int32), key_data(jobs.words),
         jobs.train.sizes.astype(np.float32), key_data(mix(jobs.words, "init")),
@@ -273,19 +263,19 @@ def _in_blocks(
 
 
 def _shared(jobs: Jobs) -> Ints:
-    """[jobs] jobs with the same number read the same examples in the same order."""
+    """[jobs] jobs with the same number read the same examples in the same order.
+
+    These are a client's trials of several candidates: the same rows, and the same random words.
+    """
     same = np.stack([jobs.train.first, jobs.train.sizes, jobs.words.view(np.int64)])
     return np.asarray(np.unique(same, axis=1, return_inverse=True)[1].reshape(-1))
 
 
-def _examples(jobs: Jobs, share: Ints, recipe: Recipe, chosen: Ints) -> int:
-    """How long the list of examples is that some jobs read."""
-    sizes = jobs.train.sizes[chosen[np.unique(share[chosen], return_index=True)[1]]]
-    return int((sizes * orders(sizes, recipe.batch, recipe.epochs)).sum())
-
-
 def _mixed(plan: Schedule, mixing: Mixing, jobs: Jobs, batch: int) -> Schedule:
-    """The plan with other rows mixed in: every batch is read once, by its own job."""
+    """The plan with other rows mixed in, where ``mixing`` has made the batches of every step.
+
+    Jobs can no longer share stretches of the list, so it holds a batch for every step and lane.
+    """
     place = np.clip(np.arange(batch), 0, np.maximum(plan.valid - 1, 0)[..., None])
     rows = mixing(plan.order[plan.at[..., None] + place], jobs, batch)
     at = np.arange(plan.at.size, dtype=np.int32).reshape(plan.at.shape) * rows.shape[-1]
@@ -295,10 +285,11 @@ def _mixed(plan: Schedule, mixing: Mixing, jobs: Jobs, batch: int) -> Schedule:
 def _plan(
     jobs: Jobs, share: Ints, recipe: Recipe, lanes: int, devices: int, space: Room
 ) -> Schedule:
+    """The schedule of one block, which is a round of its own with a single turn."""
     first, sizes, keys = (
         padded(a, lanes)[None] for a in (jobs.train.first, jobs.train.sizes, jobs.words)
     )
-    idle = np.full(lanes - len(share), -1)  # empty jobs
+    idle = np.full(lanes - len(share), -1)  # the last block is filled up with empty jobs
     plan = schedule(
         first, sizes, keys,
         batch=recipe.batch, epochs=recipe.epochs, lanes=lanes, devices=devices,
@@ -308,15 +299,8 @@ def _plan(
     return Schedule(*(a[0] for a in plan))
 
 
-def _rows(held: Spans, lanes: int, most: int) -> npt.NDArray[np.int64]:
-    """The rows that each lane is tried on: [lanes, most]."""
-    rows = np.zeros((lanes, most), np.int64)
-    owner, place = ragged(held.sizes)
-    rows[owner, place] = held.at(held.first[owner] + place)
-    return rows
-
-
 def _fetch(jobs: Ints, ended: Ended, fetch: bool) -> Block:
+    """The results of a block, which wait until the device is done; without idle lanes."""
     ended = jax.tree.map(lambda a: a[: len(jobs)], ended)
     params = jax.tree.map(np.asarray, ended.upload) if fetch else ended.upload
     record = jax.tree.map(np.asarray, ended.record)
@@ -326,37 +310,30 @@ def _fetch(jobs: Ints, ended: Ended, fetch: bool) -> Block:
 
 @made_once(maxsize=32)
 def _runner(recipe: Recipe, engine: Engine, extra: int, readers: int) -> Any:
-    """The compiled program that runs one block; so many jobs read each example."""
+    """The compiled program that runs one block.
+
+    Args:
+        recipe: how jobs train.
+        engine: how to run it.
+        extra: examples that are mixed into every step, after the job's own.
+        readers: how many jobs read each example.
+    """
     recipe = recipe.lowered(engine.precision)
     objective = recipe.objective
 
     def run(central: Params, columns: Any, plan: Schedule, given: tuple[Job, Any]) -> Ended:
         jobs, visited = given
-        ask = asking(objective, central)
-        if it_pays(objective, ask, columns, readers) and not extra:
-            assert ask is not None
-            ask = ask._replace(answers=answers(ask, columns, plan.order, read_by(plan)))
-            if jobs.held is not None:
-                held = answered(ask, columns, jobs.hypothesis, jobs.held)
-                jobs = jobs._replace(held=held)
+        ask, held = ask_ahead(
+            asking(objective, central), columns, plan, readers, jobs.hypothesis, jobs.held
+        )
+        jobs = jobs._replace(held=held)
         if visited is not None:  # the others begin
             begin = jax.vmap(lambda job: dict(objective.start(central, job)))(jobs)
-            jobs = jobs._replace(kept=where_visited(visited, jobs.kept, begin))
+            jobs = jobs._replace(kept=where(visited, jobs.kept, begin))
         program = personal(recipe, central)
-        if jobs.held is not None:
-            program = tried(program, examiner(objective, central, columns, ask))
+        if held is not None:
+            program = recorded(program, "held_loss", examiner(objective, central, columns, ask))
         return each(program, plan, columns, jobs, recipe.batch, extra=extra, ask=ask)
 
-    every, lanes, by_step = PartitionSpec(), PartitionSpec(LANES), PartitionSpec(None, LANES)
-    plan: Any = [lanes, by_step, by_step, by_step, every] + [by_step] * 4
-    return spread(run, engine, (every, every, Schedule(*plan), lanes))
-
-
-def spread(run: Callable[..., Tree], engine: Engine, specs: tuple[Any, ...]) -> Any:
-    """Compile a function of lanes; with several devices, each runs its share of the lanes."""
-    devices = engine.local_devices()
-    if len(devices) == 1:
-        return Compiled(run)
-    mesh = Mesh(np.array(devices), (LANES,))
-    lanes = PartitionSpec(LANES)
-    return Compiled(jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=lanes, check_vma=False))
+    every, lanes = PartitionSpec(), PartitionSpec(LANES)
+    return spread(run, engine, (every, every, plan_specs(), lanes), lanes)

@@ -1,26 +1,31 @@
-"""What an algorithm sees of one round: a cohort of clients, and passes over their examples."""
+"""What an algorithm sees of one round: a cohort of clients, and passes over their examples.
+
+An algorithm's ``clients`` is called twice with a :class:`Cohort`. First in a *rehearsal*, without
+data: passes only note what they are, and return zeros of the right shapes. This is how the host
+learns what to plan. Then inside the compiled program, where each pass takes the next plan from the
+host (:class:`PassInput`) and runs it. So passes must come in the same order both times, which they
+do as long as ``clients`` does not decide by numbers that differ.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
 from sartor.data import ClientData
 from sartor.engine.engine import Engine
-from sartor.engine.job import Ask, Batch, ClientProgram, Ended, Held, Job, judged, where_visited
-from sartor.engine.lanes import LANES, fold, read_by
-from sartor.engine.objectives import Objective, over_hypotheses
-from sartor.engine.programs import HELD, Loss, answered, answers, it_pays, single_step, trainer
-from sartor.engine.schedule import Schedule, Spans
+from sartor.engine.job import Ask, Batch, ClientProgram, Ended, Held, Job, judged
+from sartor.engine.lanes import LANES, fold, where
+from sartor.engine.objectives import over_hypotheses
+from sartor.engine.programs import HELD, Loss, ask_ahead, single_step, trainer
+from sartor.engine.schedule import Spans
 from sartor.errors import ConfigError
 from sartor.models import Model, Params, in_precision, take
-from sartor.randomness import mix
 from sartor.trees import Tree
 
 
@@ -43,7 +48,8 @@ class Pass:
         epochs: how often a job reads its examples.
         batch: examples in a step.
         jobs: how many jobs a client has.
-        copies: so many jobs in a row share their draws.
+        copies: so many jobs in a row share their draws and read the same examples, such as the
+            candidates λ in one fold. A client has jobs / copies draws.
         draws: the purpose of the draws. Passes with the same purpose draw the same.
         reads: which examples jobs read; the client's training part if not given.
         counted: whether it is work of the client's, or only of the simulation.
@@ -93,7 +99,7 @@ class Examples(NamedTuple):
 
 
 class PassInput(NamedTuple):
-    """What a pass needs from the host.
+    """What a pass needs from the host. On the device; in a chunk, with an axis of rounds before.
 
     Attributes:
         plan: the schedule of its jobs.
@@ -138,6 +144,11 @@ class Kept(NamedTuple):
     visited: Any
 
 
+NOTHING = Kept((), np.zeros(0, bool))
+"""The table of clients that keep nothing."""
+
+
+@dataclasses.dataclass
 class Rehearsal:
     """What an algorithm's round consists of, found out by tracing it once without any data.
 
@@ -147,10 +158,9 @@ class Rehearsal:
         keeps: shapes of what a client keeps; ``None`` if it keeps nothing.
     """
 
-    def __init__(self) -> None:
-        self.passes: list[Pass] = []
-        self.scored = 0
-        self.keeps: Tree = None
+    passes: list[Pass] = dataclasses.field(default_factory=list)
+    scored: int = 0
+    keeps: Tree = None
 
 
 class Cohort:
@@ -164,7 +174,7 @@ class Cohort:
         sizes: [clients] numbers of training examples m_k.
         attributes: what the algorithm has said to know of every client, by name: [clients, ...].
         finite: [clients] whose passes have all ended well so far.
-        kept: what clients keep between rounds, if they keep anything.
+        kept: what clients keep between rounds; an empty table if they keep nothing.
         engine: how it is run.
         columns: the data's columns, on the device.
         rehearsal: what is found out about the algorithm, if this is no real round.
@@ -176,18 +186,17 @@ class Cohort:
         engine: Engine,
         inputs: Inputs,
         columns: dict[str, jax.Array],
-        kept: Kept | None = None,
+        kept: Kept = NOTHING,
         rehearsal: Rehearsal | None = None,
     ) -> None:
         self.model = in_precision(model, engine.precision)
-        self.precision: Literal["f32", "bf16"] = engine.precision
         self.sizes: jax.Array = inputs.sizes
         self.attributes = inputs.attributes
         self.kept = kept
         self.finite = jnp.ones(len(inputs.sizes), bool)
         self.engine, self.columns, self.rehearsal = engine, columns, rehearsal
         self._inputs = inputs
-        self._next: Iterator[PassInput] = iter(inputs.passes)
+        self._next: Iterator[PassInput] = iter(inputs.passes)  # one for each call of `run_pass`
         self._devices = len(engine.local_devices())
 
     def run(
@@ -220,10 +229,10 @@ class Cohort:
         Returns:
             Weighted sums by hypothesis, and a record of every client.
         """
-        spec = Pass(epochs, batch)
         passed, _ = self.run_pass(
-            program, spec, q=q, hypothesis=hypothesis, weights=weights, values=values, keep=keep
-        )
+            program, Pass(epochs, batch, q=q),
+            hypothesis=hypothesis, weights=weights, values=values, keep=keep,
+        )  # fmt: skip
         self.finite = self.finite & passed.finite
         return passed
 
@@ -308,28 +317,28 @@ class Cohort:
         program: ClientProgram,
         spec: Pass,
         *,
-        q: int = 1,
         hypothesis: jax.Array | None = None,
         weights: jax.Array | None = None,
         values: Tree = None,
         keep: Callable[[Job], Tree] | None = None,
-        ask: tuple[Objective, Ask | None] | None = None,
+        ask: Ask | None = None,
     ) -> tuple[Passed, Job]:
         """A pass of any kind, and all of its jobs, flat: [clients · jobs, ...].
 
         Where clients have several jobs, ``values`` are [clients, jobs, ...]; and what they keep
         is read by all of them, and changed by none.
         """
-        clients, count = len(self.sizes), spec.jobs
+        clients, count, q = len(self.sizes), spec.jobs, spec.q
         given = self._given(spec)
         if hypothesis is None:
             hypothesis = jnp.zeros(clients, jnp.int32)
         if count == 1:
             values = jax.tree.map(lambda a: a[:, None], values)
-        asked = None if ask is None else self._asked(*ask, given.plan, spec.copies)
-        held = given.held
-        if asked is not None and asked.answers is not None and held is not None:
-            held = answered(asked, self.columns, hypothesis, held)  # before it is copied
+        # Copies of a draw read the same examples. In a rehearsal nobody reads anything.
+        readers = 0 if self.rehearsal is not None else spec.copies
+        ask, held = ask_ahead(ask, self.columns, given.plan, readers, hypothesis, given.held)
+        # From one entry for each draw, and one for each client, to one for each job: first
+        # [clients, jobs, ...], and then flat, since lanes do not care whose jobs they are.
         by_draw = (given.key, given.init, held)
         key, init, held = jax.tree.map(lambda a: jnp.repeat(a, spec.copies, axis=1), by_draw)
         by_client = hypothesis, self.sizes, self.sizes if weights is None else weights
@@ -341,14 +350,14 @@ class Cohort:
         if keep is not None:
             jobs = jobs._replace(kept=self._recall(keep, jobs, count))
         if self.rehearsal is not None:
-            total, results = self._rehearse(spec, program, jobs, q)
+            total, results = self._rehearse(self.rehearsal, spec, program, jobs)
         else:
             total, results = fold(
                 program, given.plan, self.columns, jobs, weights, spec.batch,
-                q=q, devices=self._devices, ask=asked,
+                q=q, devices=self._devices, ask=ask,
             )  # fmt: skip
         record, kept, finite = results
-        if keep is not None and count == 1:
+        if keep is not None and count == 1:  # of several jobs, it is not known which to keep
             self.keep(kept)
         member = jobs.hypothesis == jnp.arange(q)[:, None]
         weight = jnp.where(member, weights, 0).sum(axis=1)
@@ -359,6 +368,7 @@ class Cohort:
         return Passed(total, weight, record, finite.astype(bool)), jobs
 
     def _given(self, spec: Pass) -> PassInput:
+        """What the host has planned for this pass; zeros in a rehearsal, which comes before."""
         if self.rehearsal is None:
             return next(self._next)
         clients, draws = len(self.sizes), spec.jobs // spec.copies
@@ -367,32 +377,20 @@ class Cohort:
         held = None if spec.reads is None else Held(rows, jnp.zeros((clients, draws), jnp.int32))
         return PassInput(None, words, words, held)
 
-    def _rehearse(self, spec: Pass, program: ClientProgram, jobs: Job, q: int) -> tuple[Tree, Tree]:
+    def _rehearse(
+        self, rehearsal: Rehearsal, spec: Pass, program: ClientProgram, jobs: Job
+    ) -> tuple[Tree, Tree]:
         """Results of the right shapes, without a step; and a note that there is such a pass."""
-        assert self.rehearsal is not None
         one = jax.tree.map(lambda a: a[0], jobs)
         program = judged(program)
         ended = jax.eval_shape(lambda: program.end(program.start(one), one))
         leaves = jax.tree.leaves(ended.upload)
         bytes_ = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-        self.rehearsal.passes.append(dataclasses.replace(spec, q=q, bytes_up=bytes_))
-        total = jax.tree.map(lambda a: jnp.zeros((q, *a.shape), a.dtype), ended.upload)
+        rehearsal.passes.append(dataclasses.replace(spec, bytes_up=bytes_))
+        total = jax.tree.map(lambda a: jnp.zeros((spec.q, *a.shape), a.dtype), ended.upload)
         count = len(jobs.hypothesis)
         results = (ended.record, ended.keep, ended.finite)
         return total, jax.tree.map(lambda a: jnp.zeros((count, *a.shape), a.dtype), results)
-
-    def _asked(
-        self, objective: Objective, ask: Ask | None, plan: Schedule, readers: int
-    ) -> Ask | None:
-        """Who predicts ``Batch.central``; all at once where that pays."""
-        if (
-            self.rehearsal is not None
-            or ask is None
-            or not it_pays(objective, ask, self.columns, readers)
-        ):
-            return ask
-        said = answers(ask, self.columns, plan.order, read_by(plan))
-        return ask._replace(answers=said)
 
     def _recall(self, begins: Callable[[Job], Tree], jobs: Job, count: int) -> Tree:
         """What each job's client has kept, or how that begins."""
@@ -403,37 +401,13 @@ class Cohort:
                 raise ConfigError("a client keeps one state, of the same shapes in all passes")
             self.rehearsal.keeps = shapes
             return begin
-        assert self.kept is not None
         place = jnp.repeat(self._inputs.place, count)
         old = jax.tree.map(lambda a: a[place], self.kept.table)
-        return where_visited(self.kept.visited[place], old, begin)
+        return where(self.kept.visited[place], old, begin)
 
     def keep(self, state: Tree) -> None:
         """Let clients keep a state, [clients, ...], that a pass began with ``keep``."""
-        if self.rehearsal is None and self.kept is not None:
+        if self.rehearsal is None:
             place = self._inputs.place
             table = jax.tree.map(lambda t, a: t.at[place].set(a), self.kept.table, state)
             self.kept = Kept(table, self.kept.visited.at[place].set(True))
-
-
-def sample_cohorts(seed: int, rounds: range, population: int, size: int) -> npt.NDArray[np.int64]:
-    """Which clients take part in each round, without replacement: [rounds, size].
-
-    The cost is that of the cohort, not of the population.
-
-    >>> sample_cohorts(0, range(2), population=1_000_000, size=5).shape
-    (2, 5)
-    """
-    if size >= population:
-        return np.broadcast_to(np.arange(population), (len(rounds), population))
-    few = 4 * size < population
-    draws = 2 * size + 32 if few else population
-    cohorts = np.empty((len(rounds), size), np.int64)
-    for place, round_ in enumerate(rounds):
-        words = mix(seed, "cohort", round_, np.arange(draws))
-        if few:  # draw with replacement and keep the first of each: enough are left
-            picks, first = np.unique(words % np.uint64(population), return_index=True)
-            cohorts[place] = picks[np.argsort(first)][:size]
-        else:
-            cohorts[place] = np.argsort(words, kind="stable")[:size]
-    return cohorts

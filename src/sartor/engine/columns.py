@@ -18,7 +18,6 @@ from sartor.models import device_dtype
 from sartor.trees import Tree
 
 Columns = dict[str, jax.Array]
-Rows = npt.NDArray[np.int32]
 
 
 class Source(NamedTuple):
@@ -36,15 +35,18 @@ class Source(NamedTuple):
     columns: Columns | None
     capacity: int
 
-    def load(self, *rows: Rows) -> tuple[Any, ...]:
-        """Columns that hold all these rows; and for each array of rows, where they are in them."""
+    def load(self, rows: Tree) -> tuple[Columns, Any]:
+        """Columns that hold all rows in a tree of arrays; and where in them these rows are."""
         if self.columns is not None:
-            return self.columns, *rows
-        used, where = np.unique(np.concatenate([r.reshape(-1) for r in rows]), return_inverse=True)
+            return self.columns, rows
+        leaves, structure = jax.tree.flatten(rows)
+        flat = np.concatenate([leaf.reshape(-1) for leaf in leaves])
+        used, where = np.unique(flat, return_inverse=True)
         columns = gather(self.engine, self.data, padded(used, self.capacity))
-        cuts = np.cumsum([r.size for r in rows])[:-1]
+        cuts = np.cumsum([leaf.size for leaf in leaves])[:-1]
         places = np.split(where.reshape(-1).astype(np.int32), cuts)
-        return columns, *(p.reshape(r.shape) for p, r in zip(places, rows, strict=True))
+        shaped = [p.reshape(leaf.shape) for p, leaf in zip(places, leaves, strict=True)]
+        return columns, jax.tree.unflatten(structure, shaped)
 
 
 _RESIDENT: weakref.WeakKeyDictionary[ClientData, dict[int, Columns]] = weakref.WeakKeyDictionary()

@@ -70,7 +70,7 @@ class Engine:
         wanted = -(-jobs // len(self.local_devices()))  # more lanes than jobs would idle
         if self.lanes is not None:
             return min(self.lanes, max(wanted, 1))
-        lane = lane_bytes(model, data, batch)
+        lane = lane_bytes(model, column_shapes(data), batch)
         # What keeps a device busy: on a CPU as much as its cache holds, on a GPU enough to fill
         # its multiprocessors (bench/RESULTS.md).
         on_cpu = self.local_devices()[0].platform == "cpu"
@@ -86,13 +86,10 @@ class Engine:
         return max(1, min(filling, fitting, wanted, 512))
 
 
-def lane_bytes(model: Model, data: ClientData, batch: int) -> int:
-    """About how many bytes one training step of one client takes: parameters and activations."""
-    return _lane_bytes(model, column_shapes(data), batch)
-
-
 @made_once(maxsize=256)
-def _lane_bytes(model: Model, columns: Shapes, batch: int) -> int:
+def lane_bytes(model: Model, columns: Shapes, batch: int) -> int:
+    """About how many bytes one training step of one client takes: parameters and activations."""
+
     def step(params: Any, x: Any, y: jax.Array) -> Any:
         key = jax.random.key(0)
         return jax.grad(lambda p: model.loss(p, x, y, key).mean())(params)

@@ -128,29 +128,22 @@ def judged(program: ClientProgram) -> ClientProgram:
 
 
 class Ask(NamedTuple):
-    """Who is asked for the predictions in ``Batch.central``.
+    """Makes the predictions in ``Batch.central``.
 
     Attributes:
         predict: ``predict(hypothesis, x)`` in evaluation mode.
         hypotheses: stacked: [q, ...].
         answers: [q, examples, ...] predictions for all examples of a schedule, if they were
             computed beforehand. That pays where several jobs read the same examples.
+        once: whether a job reads each example once only, as an exact minimiser does.
     """
 
     predict: Callable[[Tree, Any], jax.Array]
     hypotheses: Tree
     answers: jax.Array | None = None
+    once: bool = False
 
     def one(self, hypothesis: jax.Array, x: Any) -> jax.Array:
         """What one hypothesis predicts for a batch; nothing is trained through it."""
         chosen = jax.tree.map(lambda a: a[hypothesis], self.hypotheses)
         return jax.lax.stop_gradient(self.predict(chosen, x))
-
-
-def where_visited(visited: Any, kept: Tree, begin: Tree) -> Tree:
-    """What clients have kept, [clients, ...], or how that begins where nothing was kept yet."""
-
-    def one(old: jax.Array, new: jax.Array) -> jax.Array:
-        return jnp.where(visited.reshape(-1, *[1] * (new.ndim - 1)), old, new)
-
-    return jax.tree.map(one, kept, begin)

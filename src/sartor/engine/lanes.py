@@ -3,6 +3,9 @@
 There are two forms. ``fold`` packs many jobs into few lanes and sums what they upload (a round of
 federated averaging). ``each`` gives every lane one job and returns what it uploads
 (personalization). Both run any :class:`~sartor.engine.job.ClientProgram`.
+
+A step of all lanes is one ``vmap``-ed call of the program's ``step``. Idle lanes compute, too: a
+vectorised program cannot leave some out. Their results are thrown away by :func:`where`.
 """
 
 from __future__ import annotations
@@ -12,9 +15,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
+from sartor.engine.engine import Engine
 from sartor.engine.job import Ask, Batch, ClientProgram, Ended, Job, judged
 from sartor.engine.schedule import Schedule
+from sartor.engine.vectorize import Compiled
 from sartor.models import take
 from sartor.trees import Tree
 
@@ -60,12 +67,13 @@ def fold(
     every = jnp.arange(q)[:, None]
 
     def of(who: jax.Array) -> Job:
+        """The jobs in the lanes: [lanes, ...]. Nobody stands for any job, and is masked later."""
         return jax.tree.map(lambda a: a[jnp.maximum(who, 0)], jobs)
 
     def work(s: jax.Array, carry: Tree) -> Tree:
         job = of(plan.job[s])
         examples = _batch(plan, s, batch, columns, job, ask=ask)
-        return _where(plan.valid[s] > 0, step(carry, examples, job), carry)
+        return where(plan.valid[s] > 0, step(carry, examples, job), carry)
 
     def hand_in(carry: Tree, job: Job) -> tuple[Tree, Tree]:
         ended = end(carry, job)
@@ -79,6 +87,8 @@ def fold(
         upload, result = hand_in(carry, job)
         mine = (who >= 0) & (job.hypothesis == every)  # [q, lanes]
 
+        # A masked sum and not a scatter: it adds in the same order in every run. It is also no
+        # product with the mask, as a job that diverged must not make other hypotheses NaN.
         def add(sums: jax.Array, one: jax.Array) -> jax.Array:
             one = _like(weight, one) * one
             return sums + jnp.where(_like(mine, one[None]), one[None], 0).sum(axis=1)
@@ -86,15 +96,17 @@ def fold(
         total = jax.tree.map(add, total, upload)
         place = jnp.where(who >= 0, who, members)  # out of bounds: dropped
         results = jax.tree.map(lambda r, v: r.at[place].set(v, mode="drop"), results, result)
+        # Whoever takes a new job starts; a lane in the middle of one keeps its carry.
         after = plan.takes[n + 1]
-        return _where(after >= 0, start(of(after)), carry), total, results
+        return where(after >= 0, start(of(after)), carry), total, results
 
     carry = start(of(plan.takes[0]))
+    # Shapes of what jobs end with, to begin the sums and tables that the loop fills.
     upload, result = jax.eval_shape(hand_in, carry, of(plan.takes[0]))
     total = jax.tree.map(lambda c: jnp.zeros((q, *c.shape[1:]), c.dtype), upload)
     results = jax.tree.map(lambda r: jnp.zeros((members, *r.shape[1:]), r.dtype), result)
     _, total, results = jax.lax.fori_loop(0, plan.turns[0], turn, (carry, total, results))
-    if devices > 1:
+    if devices > 1:  # rows of jobs that ran on other devices are zero here
         total, results = jax.lax.psum((total, results), LANES)
     return total, results
 
@@ -119,11 +131,32 @@ def each(
 
     def work(s: jax.Array, carry: Tree) -> Tree:
         examples = _batch(plan, s, batch, columns, jobs, extra, ask)
-        return _where(plan.valid[s] > 0, step(carry, examples, jobs), carry)
+        return where(plan.valid[s] > 0, step(carry, examples, jobs), carry)
 
     carry = jax.lax.fori_loop(0, plan.bounds[1, 0], work, start(jobs))
     ended: Ended = end(carry, jobs)
     return ended
+
+
+def spread(
+    run: Callable[..., Tree], engine: Engine, in_specs: tuple[Any, ...], out_specs: Any
+) -> Compiled:
+    """Compile a function of lanes; with several devices, each runs its share of the lanes."""
+    devices = engine.local_devices()
+    if len(devices) > 1:
+        mesh = Mesh(np.array(devices), (LANES,))
+        # Lanes of different devices take different numbers of steps, and meet in the psum of
+        # `fold`: nothing to check while they are apart.
+        run = jax.shard_map(run, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    return Compiled(run)
+
+
+def plan_specs(*before: None) -> Schedule:
+    """How a schedule is spread over devices; ``None`` for each axis before those of a round."""
+    every: Any = PartitionSpec()
+    device: Any = PartitionSpec(*before, LANES)
+    lane: Any = PartitionSpec(*before, None, LANES)
+    return Schedule(device, lane, lane, lane, every, lane, lane, lane, lane)
 
 
 def _batch(
@@ -137,7 +170,8 @@ def _batch(
 ) -> Batch:
     """The batches of all lanes at step s."""
     place, valid = jnp.arange(batch + extra), plan.valid[s][:, None]
-    # What is masked is a job's own last example, not a stranger's.
+    # A batch that is not full repeats the job's own last example. The rows behind it in the list
+    # belong to another client, whose numbers must not even pass through this one's model.
     read = jnp.where(place < batch, jnp.clip(place, 0, valid - 1), place)
     places = plan.at[s][:, None] + read
     x, y = take(columns, plan.order[places])
@@ -150,11 +184,6 @@ def _batch(
     elif ask is not None:
         central = _over_lanes(ask.one, len(valid))(job.hypothesis, x)
     return Batch(x, y, place < valid, keys, central)
-
-
-def read_by(plan: Schedule) -> jax.Array:
-    """How many of a schedule's examples are read by anybody."""
-    return jnp.max(jnp.asarray(plan.at) + plan.valid)
 
 
 def _over_lanes(f: Callable[..., Tree], lanes: int) -> Callable[..., Tree]:
@@ -173,5 +202,6 @@ def _like(flag: jax.Array, array: Any) -> jax.Array:
     return flag.reshape(flag.shape + (1,) * (array.ndim - flag.ndim))
 
 
-def _where(flag: jax.Array, new: Tree, old: Tree) -> Tree:
+def where(flag: jax.Array, new: Tree, old: Tree) -> Tree:
+    """For leaves [n, ...], the new ones where the flag [n] is set, and the old ones elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(_like(flag, a), a, b), new, old)

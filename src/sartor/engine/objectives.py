@@ -73,7 +73,7 @@ class Objective(abc.ABC):
         raise NotImplementedError
 
     def whole(self, own: Leaves, central: Params, job: Job) -> Params:
-        """The client's own hypothesis, for whoever wants to have it."""
+        """The client's own hypothesis, which users get as its parameters."""
         return dict(own)
 
     def abstain(self, own: Leaves, central: Params, job: Job) -> tuple[Leaves, dict[str, float]]:
@@ -176,7 +176,9 @@ def asking(objective: Objective, central: Params) -> Ask | None:
     if not objective.asks_central:
         return None
     model = objective.model
-    return Ask(lambda hypothesis, x: model.apply(hypothesis, x, None), central)
+    return Ask(
+        lambda hypothesis, x: model.apply(hypothesis, x, None), central, once=objective.exact
+    )
 
 
 def predict(objective: Objective, own: Leaves, central: Params, x: Any, job: Job) -> jax.Array:

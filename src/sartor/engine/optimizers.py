@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
@@ -45,21 +45,23 @@ class Optimizer:
     @made_once(maxsize=256)  # the same one each time: compiled programs are found again
     def build(self) -> optax.GradientTransformation:
         """The optax transformation."""
-        if self.name not in NAMES:
-            near = get_close_matches(self.name, NAMES, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(NAMES)}"
-            raise ConfigError(f"there is no optimizer {self.name!r}; {hint}")
+        _check(self.name, NAMES, "there is no optimizer", "choose one of")
         factory = getattr(optax, self.name)
-        known = list(inspect.signature(factory).parameters)
         for key, _ in self.options:
-            if key not in known:
-                near = get_close_matches(key, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
-                raise ConfigError(f"optimizer {self.name!r} takes no {key!r}; {hint}")
+            known = inspect.signature(factory).parameters
+            _check(key, known, f"optimizer {self.name!r} takes no", "it takes")
         try:
             return factory(**dict(self.options))
         except TypeError as error:
             raise ConfigError(f"optimizer {self.name!r}: {error}") from error
+
+
+def _check(word: str, known: Iterable[str], problem: str, choice: str) -> None:
+    """Refuse a word that is not known, and say which one may be meant."""
+    if word not in (known := list(known)):
+        near = get_close_matches(word, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"{choice} {', '.join(known)}"
+        raise ConfigError(f"{problem} {word!r}; {hint}")
 
 
 Chosen: TypeAlias = Optimizer | optax.GradientTransformation | None

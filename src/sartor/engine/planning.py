@@ -1,16 +1,23 @@
-"""The host's part of rounds: who takes part, what they read, and with which randomness."""
+"""The host's part of rounds: who takes part, what they read, and with which randomness.
+
+An algorithm is *rehearsed* first, which says what its rounds consist of. Then the rounds of a run
+are planned a chunk at a time, all in one shape, so that one compiled program runs them all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from sartor.caching import made_once
 from sartor.data import ClientData
-from sartor.engine.cohort import Examples, Inputs, Kept, Pass, PassInput, Rehearsal, sample_cohorts
+from sartor.engine.arguments import separate, unite
+from sartor.engine.cohort import NOTHING, Cohort, Examples, Inputs, Kept, Pass, PassInput, Rehearsal
 from sartor.engine.columns import source
 from sartor.engine.engine import Engine
 from sartor.engine.job import Held
@@ -28,25 +35,55 @@ from sartor.engine.schedule import (
     schedule,
     steps_of,
 )
-from sartor.engine.states import ClientStates, no_states
-from sartor.models import Model
+from sartor.engine.states import ClientStates
+from sartor.errors import ConfigError
+from sartor.models import Model, Shapes, column_shapes
 from sartor.randomness import Words, key_data, mix
+from sartor.trees import Tree
 
 MOST_ROUNDS = 256
-"""Rounds that one call to the device makes room for."""
+"""Rounds that one call to the device makes room for. Fewer may run: their number is an argument."""
 
 BATCH = 128
 """Examples that a score pass takes at a time."""
+
+
+def sample_cohorts(seed: int, rounds: range, population: int, size: int) -> npt.NDArray[np.int64]:
+    """Which clients take part in each round, without replacement: [rounds, size].
+
+    The cost is that of the cohort, not of the population.
+
+    >>> sample_cohorts(0, range(2), population=1_000_000, size=5).shape
+    (2, 5)
+    """
+    if size >= population:
+        return np.broadcast_to(np.arange(population), (len(rounds), population))
+    few = 4 * size < population
+    draws = 2 * size + 32 if few else population
+    cohorts = np.empty((len(rounds), size), np.int64)
+    for place, round_ in enumerate(rounds):
+        words = mix(seed, "cohort", round_, np.arange(draws))
+        if few:  # draw with replacement and keep the first of each: enough are left
+            picks, first = np.unique(words % np.uint64(population), return_index=True)
+            cohorts[place] = picks[np.argsort(first)][:size]
+        else:
+            cohorts[place] = np.argsort(words, kind="stable")[:size]
+    return cohorts
 
 
 def visits(data: ClientData, seed: int, rounds: int, cohort: int) -> Ints:
     """[clients of the data] in how many rounds of a run each takes part."""
     seen = in_order(data)
     counts = np.zeros(len(data), np.int64)
-    for begin in range(0, rounds, 4096):
-        some = sample_cohorts(seed, range(begin, min(begin + 4096, rounds)), len(seen), cohort)
-        counts[seen] += np.bincount(some.reshape(-1), minlength=len(seen))
+    for cohorts in _all_cohorts(seed, range(rounds), len(seen), cohort):
+        counts[seen] += np.bincount(cohorts.reshape(-1), minlength=len(seen))
     return counts
+
+
+def _all_cohorts(seed: int, rounds: range, population: int, size: int) -> Iterator[Ints]:
+    """The cohorts of many rounds, some rounds at a time, so that they do not fill the memory."""
+    for begin in range(0, len(rounds), 4096):
+        yield sample_cohorts(seed, rounds[begin : begin + 4096], population, size)
 
 
 def in_order(data: ClientData) -> Ints:
@@ -55,73 +92,162 @@ def in_order(data: ClientData) -> Ints:
     return seen[np.argsort(data.hashes[seen], kind="stable")]
 
 
+class Algorithm(Protocol):
+    """What the engine needs of a central algorithm; it must be hashable."""
+
+    @property
+    def rounds(self) -> int:
+        """Communication rounds."""
+
+    @property
+    def cohort(self) -> int:
+        """Clients in a round."""
+
+    def __hash__(self) -> int:
+        """Compiled programs are found again by it."""
+
+    def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
+        """What the algorithm has to know about every client, by name: [clients, ...]."""
+
+    def clients(self, state: Tree, cohort: Cohort) -> tuple[Tree, dict[str, jax.Array]]:
+        """What a cohort uploads, summed; and metrics, with every client's ``loss`` among them."""
+
+    def server(self, state: Tree, upload: Tree) -> Tree:
+        """The next state."""
+
+
+def rehearse(
+    algorithm: Algorithm,
+    model: Model,
+    data: ClientData,
+    state: Tree,
+    engine: Engine,
+    clients: int,
+    attributes: Mapping[str, npt.NDArray[Any]],
+) -> Rehearsal:
+    """What a round of an algorithm consists of: its passes, and what clients keep.
+
+    The algorithm's ``clients`` and ``server`` are traced once, without any data.
+    """
+    same, numbers = separate(algorithm)
+    known = {
+        name: np.zeros((clients, *np.shape(a)[1:]), np.asarray(a).dtype)
+        for name, a in attributes.items()
+    }
+    leaves, structure = jax.tree.flatten((state, numbers, known))
+    # Only shapes decide, so a run rehearses once, and the cost ledger after it not again.
+    leaves = [jax.ShapeDtypeStruct(np.shape(a), jax.dtypes.result_type(a)) for a in leaves]
+    return _rehearse(same, model, column_shapes(data), engine, clients, structure, *leaves)
+
+
+@made_once(maxsize=128)
+def _rehearse(
+    same: Any,
+    model: Model,
+    columns: Shapes,
+    engine: Engine,
+    clients: int,
+    structure: Any,
+    *leaves: jax.ShapeDtypeStruct,
+) -> Rehearsal:
+    rehearsal, name = Rehearsal(), type(same).__name__
+
+    def round_(state: Tree, numbers: Any, attributes: dict[str, Any]) -> Tree:
+        algorithm = unite(same, numbers)
+        inputs = Inputs((), None, jnp.ones(clients), jnp.zeros(clients, jnp.int32), attributes)
+        data = {name: jnp.zeros((1, *shape), dtype) for name, shape, dtype in columns}
+        cohort = Cohort(model, engine, inputs, data, rehearsal=rehearsal)
+        upload, metrics = algorithm.clients(state, cohort)
+        if "loss" not in metrics or jnp.shape(metrics["loss"]) != (clients,):
+            raise ConfigError(
+                f"{name}.clients must return (upload, metrics), and metrics must have the 'loss' "
+                f"of every client: an array of shape ({clients},) here"
+            )
+        return algorithm.server(state, upload)
+
+    given = jax.tree.unflatten(structure, leaves)
+    before, after = (
+        jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", tree)
+        for tree in (given[0], jax.eval_shape(round_, *given))
+    )
+    if before != after:
+        raise ConfigError(
+            f"{name}.server must return a state of the same form as {name}.init: it was {before} "
+            f"and becomes {after}"
+        )
+    return rehearsal
+
+
 class Planner:
     """Makes the host's part of every chunk: cohorts, keys and schedules, all in one shape.
 
     Args:
-        rehearsal: what a round consists of.
-        states: what clients keep, if they keep anything.
+        algorithm: what is run.
         model: the hypothesis class.
         data: the clients.
+        state: the server's state; only its shapes matter here.
         engine: how it is run.
         seed: seed of all randomness.
         rounds: all rounds of the run; there is room for any of them.
         cohort: clients in a round.
         attributes: what the algorithm knows of every client, by name: [clients, ...].
+        states: what clients have kept so far, if anything.
     """
 
     def __init__(
         self,
-        rehearsal: Rehearsal,
-        states: ClientStates | None,
+        algorithm: Algorithm,
         model: Model,
         data: ClientData,
+        state: Tree,
         engine: Engine,
         *,
         seed: int,
         rounds: range,
         cohort: int,
         attributes: Mapping[str, npt.NDArray[Any]],
+        states: ClientStates | None = None,
     ) -> None:
-        self.data, self.seed, self.states = data, seed, states
+        self.data, self.seed = data, seed
         self.rounds, self.cohort = rounds, cohort
         self.devices = len(engine.local_devices())
         self.seen = in_order(data)
         self.hashes = data.hashes[self.seen]
         self.sizes = data.sizes("train")[self.seen]
-        self.scores = rehearsal.scored > 0
         self.attributes = {name: np.asarray(a)[self.seen] for name, a in attributes.items()}
         self.clients = min(cohort, len(self.seen))
+        found = rehearse(algorithm, model, data, state, engine, self.clients, self.attributes)
+        self.scores = found.scored > 0
+        self.states = states
+        if states is None and found.keeps is not None:
+            self.states = ClientStates(found.keeps, data, engine)
         self.passes = [
-            PassPlanner(spec, model, data, seed, engine, self.clients) for spec in rehearsal.passes
+            PassPlanner(spec, model, data, seed, engine, self.clients) for spec in found.passes
         ]
         largest = self._extent()
         self.batches = -(-roomy(largest) // (BATCH * self.devices)) * self.devices
+        # A chunk's plans, its client states and, if data is streamed, its examples must all fit.
         round_bytes = max(sum(p.round_bytes for p in self.passes), 1)
         self.most_rounds = max(1, min(MOST_ROUNDS, len(rounds), 2**26 // round_bytes))
-        if states is not None:
-            self.most_rounds = min(self.most_rounds, states.most(self.clients))
-        # Streamed data has to fit too: a chunk holds the examples of all its cohorts.
+        if self.states is not None:
+            self.most_rounds = min(self.most_rounds, self.states.most(self.clients))
         if any(p.held is not None for p in self.passes):
             held = data.bounds[self.seen, 2] - data.bounds[self.seen, 1]
             largest += self.clients * int(held.max())
-        streamed = source(engine, data, 0).columns is None
-        if streamed:
+        if source(engine, data, 0).columns is None:  # streamed
             example = sum(c.nbytes // max(len(c), 1) for c in data.columns.values())
             fitting = engine.budget() // 8 // max(example * largest, 1)
             self.most_rounds = max(1, min(self.most_rounds, fitting))
         self.source = source(engine, data, largest * self.most_rounds)
 
-    @property
-    def form(self) -> tuple[tuple[bool, ...], bool]:
-        """Which passes are trials, and whether clients score: the form of a round's inputs."""
-        return tuple(p.held is not None for p in self.passes), self.scores
-
     def _extent(self) -> int:
-        """Make room in every pass for any round of the run; the most examples in a cohort."""
+        """Make room in every pass for any round of the run; the most examples in a cohort.
+
+        All cohorts are sampled once, just for that. It is cheap, and a shape that grew during the
+        run would mean another compilation.
+        """
         largest = 1
-        for begin in range(0, len(self.rounds), 4096):
-            cohorts = self._cohorts(self.rounds[begin : begin + 4096])
+        for cohorts in _all_cohorts(self.seed, self.rounds, len(self.seen), self.cohort):
             for p in self.passes:
                 p.make_room(self.seen[cohorts])
             largest = max(largest, int(self.sizes[cohorts].sum(axis=1).max()))
@@ -129,44 +255,44 @@ class Planner:
                 break  # every round is the same
         return largest
 
-    def _cohorts(self, rounds: range) -> Ints:
-        return sample_cohorts(self.seed, rounds, len(self.seen), self.cohort)
-
     def plan(self, rounds: range) -> tuple[Ints, Any, Inputs]:
         """The clients of some rounds, and what the compiled program needs to run them."""
-        cohorts = self._cohorts(rounds)
+        cohorts = sample_cohorts(self.seed, rounds, len(self.seen), self.cohort)
         clients, sizes = self.seen[cohorts], self.sizes[cohorts]
         numbers = np.arange(rounds.start, rounds.stop)[:, None]
+        # A client's randomness depends on who it is and on the round, not on its place in a cohort.
         words = mix(self.seed, "train", numbers, self.hashes[cohorts])
         passes = [p.plan(clients, words) for p in self.passes]
         examples = self._examples(clients, sizes) if self.scores else None
-        # All rows at once, so that streamed columns hold them all.
-        rows = [p.plan.order for p in passes]
-        rows += [p.held.rows for p in passes if p.held is not None]
-        rows += [] if examples is None else [examples.rows]
-        columns, *places = self.source.load(*rows)
-        found = iter(places)
-        passes = [p._replace(plan=p.plan._replace(order=next(found))) for p in passes]
-        passes = [
-            p if p.held is None else p._replace(held=p.held._replace(rows=next(found)))
-            for p in passes
-        ]
-        if examples is not None:
-            examples = examples._replace(rows=next(found))
+        # All rows at once: if data is streamed, the columns of a chunk hold nothing but them.
+        rows = [(p.plan.order, p.held and p.held.rows) for p in passes]
+        columns, (places, scored) = self.source.load((rows, examples and examples.rows))
+        for n, (order, held) in enumerate(places):
+            plan, key, init, trial = passes[n]
+            trial = trial and trial._replace(rows=held)
+            passes[n] = PassInput(plan._replace(order=order), key, init, trial)
+        examples = examples and examples._replace(rows=scored)
         attributes = {name: values[cohorts] for name, values in self.attributes.items()}
-        place = np.zeros(clients.shape, np.int32)
+        place = np.zeros(clients.shape, np.int32)  # known when these rounds are next: with_states
         inputs = Inputs(tuple(passes), examples, sizes.astype(np.float32), place, attributes)
         return clients, columns, jax.tree.map(lambda a: padded(a, self.most_rounds), inputs)
 
     def with_states(self, clients: Ints, inputs: Inputs) -> tuple[Kept, Inputs]:
-        """The table of what these clients keep, which has to be there before their rounds."""
+        """The table of what these clients keep, and the inputs that say who is where in it.
+
+        It is not part of :meth:`plan`, which runs while the rounds before are still under way.
+        """
         if self.states is None:
-            return no_states(), inputs
+            return NOTHING, inputs
         table, place = self.states.load(clients, self.most_rounds * self.clients)
         return table, inputs._replace(place=padded(place.astype(np.int32), self.most_rounds))
 
     def _examples(self, clients: Ints, sizes: Ints) -> Examples:
-        """All examples of each round's cohort, client by client, in batches."""
+        """All examples of each round's cohort, client by client, in batches.
+
+        Scoring trains nothing, so a batch may hold examples of several clients, and no schedule of
+        lanes is needed.
+        """
         rounds, members = sizes.shape
         room_ = self.batches * BATCH
         rows = np.zeros((rounds, room_), np.int32)
@@ -188,7 +314,7 @@ class Planner:
 
 
 class PassPlanner:
-    """The host's part of one pass."""
+    """The host's part of one pass: what its jobs read, and the schedule of any round."""
 
     def __init__(
         self, spec: Pass, model: Model, data: ClientData, seed: int, engine: Engine, clients: int
@@ -197,18 +323,14 @@ class PassPlanner:
         self.devices = len(engine.local_devices())
         jobs = clients * spec.jobs
         self.lanes = self.devices * engine.lanes_for(model, data, spec.batch, jobs)
-        self.train = Spans(
-            np.repeat(data.bounds[:, :1], spec.jobs, axis=1),
-            np.repeat(data.sizes("train")[:, None], spec.jobs, axis=1),
-        )
-        self.held: Spans | None = None
-        if spec.reads is not None:
+        if spec.reads is None:
+            whole = data.bounds[:, :1], data.sizes("train")[:, None]
+            self.train = Spans(*(np.repeat(a, spec.jobs, axis=1) for a in whole))
+            self.held = None
+        else:
             self.train, self.held = spec.reads.spans(data, seed)
         self.space = Room(1, 1, 1)
         self.share = np.arange(jobs) // spec.copies
-        self.most_held = 0
-        if self.held is not None:
-            self.most_held = -(-int(self.held.sizes.max()) // HELD) * HELD
 
     def make_room(self, clients: Ints) -> None:
         """Make room for the cohorts of some rounds."""
@@ -227,35 +349,24 @@ class PassPlanner:
 
     def plan(self, clients: Ints, words: Words) -> PassInput:
         """The schedules of some rounds, with the randomness of their jobs."""
+        # Without a purpose of its own, a pass draws with the words of the client itself.
         draws = np.arange(self.spec.jobs // self.spec.copies)
         if self.spec.draws is None:
             mine = np.repeat(words[:, :, None], len(draws), axis=2)
         else:
             mine = mix(words[:, :, None], self.spec.draws, draws)
         plan = schedule(
-            _flat(self.train.first[clients]),
-            _flat(self.train.sizes[clients]),
+            _flat(self.train.first[clients]), _flat(self.train.sizes[clients]),
             _flat(np.repeat(mine, self.spec.copies, axis=2)),
-            batch=self.spec.batch,
-            epochs=self.spec.epochs,
-            lanes=self.lanes,
-            devices=self.devices,
-            share=self.share,
-            space=self.space,
-        )
+            batch=self.spec.batch, epochs=self.spec.epochs, lanes=self.lanes,
+            devices=self.devices, share=self.share, space=self.space,
+        )  # fmt: skip
         plan = plan._replace(order=self.train.at(plan.order).astype(np.int32))
-        return PassInput(plan, key_data(mine), key_data(mix(mine, "init")), self._held(clients))
-
-    def _held(self, clients: Ints) -> Held | None:
-        """What the trials of some rounds are tried on."""
-        if self.held is None:
-            return None
-        first, sizes = self.held.first[clients], self.held.sizes[clients]
-        rows = np.zeros((*sizes.shape, self.most_held), np.int32)
-        owner, place = ragged(sizes.reshape(-1))
-        positions = self.held.at(first.reshape(-1)[owner] + place)
-        rows.reshape(-1, self.most_held)[owner, place] = positions
-        return Held(rows, sizes.astype(np.int32))
+        held = None
+        if self.held is not None:
+            now = self.held.take(clients)
+            held = Held(now.rows(self.held.most(HELD)), now.sizes.astype(np.int32))
+        return PassInput(plan, key_data(mine), key_data(mix(mine, "init")), held)
 
 
 def _flat(by_job: npt.NDArray[Any]) -> npt.NDArray[Any]:

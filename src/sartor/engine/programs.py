@@ -12,6 +12,7 @@ import optax
 from sartor.engine.job import Ask, Batch, ClientProgram, Ended, Held, Job
 from sartor.engine.objectives import Leaves, Objective, lowered, over_hypotheses
 from sartor.engine.optimizers import Chosen, build
+from sartor.engine.schedule import Schedule
 from sartor.models import Params, take
 from sartor.trees import Tree
 
@@ -150,23 +151,18 @@ def personal(recipe: Recipe, central: Params) -> ClientProgram:
     return ClientProgram(begin, step, end)
 
 
-def recorded(program: ClientProgram) -> ClientProgram:
-    """The same job, uploading nothing: what it has trained is recorded as ``own``."""
+def recorded(
+    program: ClientProgram, name: str, note: Callable[[Job, Leaves], Tree], keeps: bool = False
+) -> ClientProgram:
+    """The same job, uploading nothing: it records ``note(job, own)`` under a name.
+
+    Where the client ``keeps`` what it has trained, it starts from that in its next round.
+    """
 
     def end(carry: Tree, job: Job) -> Ended:
         ended = program.end(carry, job)
-        return Ended(record={**ended.record, "own": ended.upload}, finite=ended.well())
-
-    return program._replace(end=end)
-
-
-def tried(program: ClientProgram, score: Callable[[Job, Leaves], jax.Array]) -> ClientProgram:
-    """The same job, ending in a trial: it records the ``held_loss``, not what it trained."""
-
-    def end(carry: Tree, job: Job) -> Ended:
-        ended = program.end(carry, job)
-        record = {**ended.record, "held_loss": score(job, ended.upload)}
-        return Ended(record=record, finite=ended.well())
+        record = {**ended.record, name: note(job, ended.upload)}
+        return Ended(record=record, keep=ended.upload if keeps else None, finite=ended.well())
 
     return program._replace(end=end)
 
@@ -199,6 +195,32 @@ def examiner(
     return score
 
 
+def ask_ahead(
+    ask: Ask | None, columns: Tree, plan: Schedule, readers: int, hypothesis: Any, held: Held | None
+) -> tuple[Ask | None, Held | None]:
+    """The central predictions of a pass, computed once for all its jobs where that pays.
+
+    Candidates λ of a client read the same examples, so each would ask the same questions again.
+
+    Args:
+        ask: who predicts, if anybody has to.
+        columns: the data's columns.
+        plan: which examples jobs read.
+        readers: how many jobs read each example.
+        hypothesis: [n] the central hypothesis that belongs to each entry of ``held``.
+        held: what was held out: [n, ..., rows].
+    """
+    if ask is None or not it_pays(ask, columns, readers):
+        return ask, held
+    read = jnp.max(jnp.asarray(plan.at) + plan.valid)  # what is behind that is only room
+    ask = ask._replace(answers=answers(ask, columns, plan.order, read))
+    if held is not None:
+        said = answers(ask, columns, held.rows.reshape(-1))
+        said = said.reshape(-1, *held.rows.shape, *said.shape[2:])
+        held = held._replace(central=said[hypothesis, jnp.arange(len(held.rows))])
+    return ask, held
+
+
 def answers(ask: Ask, columns: Tree, rows: Any, count: Any = None) -> jax.Array:
     """What all hypotheses predict for the examples in the first ``count`` rows: [q, rows, ...].
 
@@ -220,19 +242,12 @@ def answers(ask: Ask, columns: Tree, rows: Any, count: Any = None) -> jax.Array:
     return said.reshape(said.shape[0], -1, *said.shape[3:])[:, : len(rows)]
 
 
-def answered(ask: Ask, columns: Tree, hypothesis: jax.Array, held: Held) -> Held:
-    """What is held out, [n, ..., rows], with the predictions of n central hypotheses for it."""
-    said = answers(ask, columns, held.rows.reshape(-1))
-    said = said.reshape(-1, *held.rows.shape, *said.shape[2:])
-    return held._replace(central=said[hypothesis, jnp.arange(len(held.rows))])
-
-
-def it_pays(objective: Objective, ask: Ask | None, columns: Tree, readers: int) -> bool:
+def it_pays(ask: Ask, columns: Tree, readers: int) -> bool:
     """Whether to ask all hypotheses about all examples once, before jobs read them.
 
-    It does where more jobs read each example than there are hypotheses. An exact minimiser reads
-    each example once.
+    It does where more jobs read each example than there are hypotheses. It does not where
+    predictions are the same for all examples, since the data has no features.
     """
-    if ask is None or objective.exact or set(columns) == {"y"}:
+    if ask.once or set(columns) == {"y"}:
         return False
     return bool(jax.tree.leaves(ask.hypotheses)[0].shape[0] < readers)

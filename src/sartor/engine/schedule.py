@@ -1,16 +1,27 @@
 """Who works when: uneven clients packed into lanes, as plain numpy.
 
-A *job* is one client's work in one pass (later a (client, λ) or a (client, cluster)); it takes a
-number of steps, each a batch. Padding all clients to the longest would waste half the work on
-real data, so jobs are packed into L lanes like continuous batching: longest first, each to the
-lane that is free the earliest. Lanes hand in finished jobs and take new ones together, at *turns*:
-handing in moves whole models through memory, so there should be few of them, and a lane that has
-time to spare waits for the others. A schedule says for every round, step and lane which examples
-to read and whose they are, and what happens at every turn. All rounds of a run share one shape, so
-one compiled program runs them all; how many steps a round really takes is a number, not a shape.
+A *job* is one client's work in one pass, or one of several, such as one for each candidate λ. It
+takes a number of steps, each a batch. Padding all clients to the longest would waste half the work
+on real data. So jobs are packed into L lanes, like continuous batching: the longest first, each
+into the lane that is free the earliest.
 
-Examples lie in one list, an epoch of a job after the other, each in the order in which it is read.
-Jobs with the same randomness and the same examples, such as a client's candidates λ, share them.
+Lanes hand in finished jobs and take new ones together, at *turns*. Handing in moves whole models
+through memory, so there should be few turns. A lane with time to spare waits for the others. For
+jobs of 4, 1, 2 and 3 steps in two lanes (``.`` is an idle step):
+
+    step      0  1  2  3  4
+    lane 0    A  A  A  A  B      turn 0: lane 1 hands in D and takes C
+    lane 1    D  D  D  C  C      turn 1: lane 0 hands in A and takes B
+                                 turn 2: both hand in
+
+A schedule says for every round, step and lane which examples to read and whose they are; and for
+every turn who hands in and who is taken. All rounds of a run share one shape, so one compiled
+program runs them all. How many steps and turns a round really has is a number, not a shape.
+
+Examples are in one list, ``order``: first the examples of the first job in the order in which it
+reads them, once for each epoch; then those of the next. A step is a stretch of that list, so it is
+two numbers: where the stretch begins, and how long it is. Jobs with the same randomness and the
+same examples, such as a client's candidates λ, share a stretch.
 """
 
 from __future__ import annotations
@@ -31,12 +42,15 @@ NOBODY = -1
 class Packing(NamedTuple):
     """Where the jobs of each round go.
 
+    Turns belong to a device: its lanes meet there, and do not wait for those of other devices.
+
     Attributes:
         lane: [rounds, jobs] lane of each job.
         start: [rounds, jobs] first step of each job.
         turn: [rounds, jobs] the turn at which each job is handed in.
         turns: [rounds, devices] how many turns there are.
-        bounds: [rounds, devices, turns + 1] turn n comes after step ``bounds[n + 1]``.
+        bounds: [rounds, devices, turns + 1] turn n follows the steps ``bounds[n]`` to
+            ``bounds[n + 1]``, without the last.
     """
 
     lane: Ints
@@ -71,17 +85,6 @@ class Schedule(NamedTuple):
     job: Narrow
     tick: Narrow
 
-    @property
-    def busy(self) -> float:
-        """The share of lane-steps that do work, between 0 and 1.
-
-        >>> keys, first = mix(0, "doc", [[1, 2]]), np.array([[0, 5]])
-        >>> schedule(first, np.array([[5, 3]]), keys, batch=5, epochs=1, lanes=2).busy
-        1.0
-        """
-        lanes = self.valid.shape[2] // self.turns.shape[1]
-        return float((self.valid > 0).sum() / (self.bounds.max(axis=1).sum() * lanes))
-
 
 def pack(steps: Ints, lanes: int, devices: int = 1) -> Packing:
     """Pack jobs of given lengths into lanes: longest first, to the lane that is free earliest.
@@ -95,35 +98,38 @@ def pack(steps: Ints, lanes: int, devices: int = 1) -> Packing:
     [[[0, 3, 4, 5]]]
     """
     rounds, jobs = steps.shape
-    everyone = np.arange(rounds)
-    order = np.argsort(-steps, axis=1, kind="stable")
-    busy = np.zeros((rounds, lanes), np.int64)
-    held = np.zeros((rounds, lanes), np.int64)  # jobs in each lane so far
-    lane, rank = np.zeros((2, rounds, jobs), np.int64)
-    if steps.all() and (steps == steps[:, :1]).all():  # clients of one size: by arithmetic
+    lane, rank = np.zeros((2, rounds, jobs), np.int64)  # the lane of each job, and its place there
+    busy, held = np.zeros((2, rounds, lanes), np.int64)  # steps and jobs in each lane so far
+    if steps.all() and (steps == steps[:, :1]).all():
+        # Clients of one size are dealt out to the lanes in turn, which needs no loop.
         whose = np.arange(jobs)
         lane[:], rank[:] = whose % lanes, whose // lanes
         held[:] = np.bincount(whose % lanes, minlength=lanes)
         busy = held * steps[:, :1]
-        return _turns(steps, lane, rank, busy, held, devices)
-    for place in range(jobs):
-        job = order[:, place]
-        free = busy.argmin(axis=1)
-        lane[everyone, job] = free
-        rank[everyone, job] = held[everyone, free]
-        held[everyone, free] += 1
-        busy[everyone, free] += steps[everyone, job]
+    else:
+        everyone = np.arange(rounds)
+        for job in np.argsort(-steps, axis=1, kind="stable").T:  # one job of every round
+            free = busy.argmin(axis=1)
+            lane[everyone, job] = free
+            rank[everyone, job] = held[everyone, free]
+            held[everyone, free] += 1
+            busy[everyone, free] += steps[everyone, job]
     return _turns(steps, lane, rank, busy, held, devices)
 
 
 def _turns(steps: Ints, lane: Ints, rank: Ints, busy: Ints, held: Ints, devices: int) -> Packing:
     """Choose the turns: as few as possible without making the longest lane of a device longer.
 
-    A lane that ends a job at step e and has s steps to spare may hand it in anywhere in e … e + s;
-    taking the earliest deadline again and again stabs all these intervals with the fewest points.
+    A lane that ends a job at step e and has s steps to spare may hand it in anywhere in e … e + s.
+    The fewest turns that meet all these intervals are found greedily: the earliest deadline is a
+    turn, everybody who is finished by then hands in, and so on. A lane that waits uses up some of
+    its spare steps, and starts its next job later.
+
+    Vectorised over rounds and lanes: lane n of a round is at its job number ``current[n]``.
     """
     rounds, lanes = busy.shape
     everyone = np.arange(rounds)[:, None]
+    # Lane by lane and in order of rank: the length, start and turn of every job.
     length = np.zeros((rounds, lanes, int(held.max()) + 1), np.int64)
     length[everyone, lane, rank] = steps
     starts, turned = np.zeros((2, *length.shape), np.int64)
@@ -137,10 +143,10 @@ def _turns(steps: Ints, lane: Ints, rank: Ints, busy: Ints, held: Ints, devices:
     end = length[:, :, 0].copy()
     bounds, turns = [np.zeros((rounds, devices), np.int64)], np.ones((rounds, devices), np.int64)
     everything = np.arange(lanes)
-    while (more := current + 1 < held).any():
+    while (more := current + 1 < held).any():  # lanes with another job after the current one
         deadline = np.where(more, end + spare, np.iinfo(np.int64).max)
         now = by_device(deadline).min(axis=2)
-        going = now < np.iinfo(np.int64).max
+        going = now < np.iinfo(np.int64).max  # devices that need this turn
         turns += going
         bounds.append(np.where(going, now, longest))
         at = np.repeat(now, lanes // devices, axis=1)
@@ -151,6 +157,7 @@ def _turns(steps: Ints, lane: Ints, rank: Ints, busy: Ints, held: Ints, devices:
         here = (everyone, everything, current)
         starts[here] = np.where(switch, at, starts[here])
         end = np.where(switch, at + length[here], end)
+    # What is left is handed in at a device's last turn, after the steps of its longest lane.
     last = np.repeat(turns - 1, lanes // devices, axis=1)
     turned[everyone, everything, np.maximum(held - 1, 0)] = last
     bounds.append(longest)
@@ -160,7 +167,7 @@ def _turns(steps: Ints, lane: Ints, rank: Ints, busy: Ints, held: Ints, devices:
 
 
 def one_each(steps: Ints, devices: int = 1) -> Packing:
-    """One job for each lane, all starting at once."""
+    """One job for each lane, all starting at once and handed in at one turn."""
     rounds, jobs = steps.shape
     lane = np.broadcast_to(np.arange(jobs), (rounds, jobs))
     longest = steps.reshape(rounds, devices, -1).max(axis=2)
@@ -192,12 +199,24 @@ class Spans(NamedTuple):
     pool: Ints | None = None
 
     def take(self, jobs: Ints) -> Spans:
-        """Those of some jobs."""
+        """The stretches of some jobs."""
         return Spans(self.first[jobs], self.sizes[jobs], self.pool)
 
     def at(self, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Positions in ``data.rows`` of places in the list."""
         return places if self.pool is None else self.pool[places]
+
+    def most(self, grain: int) -> int:
+        """The length of the longest stretch, rounded up to a multiple."""
+        return -(-int(self.sizes.max()) // grain) * grain
+
+    def rows(self, most: int) -> Narrow:
+        """Positions in ``data.rows`` of every stretch, filled up with zeros: [..., most]."""
+        rows = np.zeros((*self.sizes.shape, most), np.int32)
+        owner, place = ragged(self.sizes.reshape(-1))
+        flat = rows.reshape(self.sizes.size, most)
+        flat[owner, place] = self.at(self.first.reshape(-1)[owner] + place)
+        return rows
 
 
 class Room(NamedTuple):
@@ -208,12 +227,16 @@ class Room(NamedTuple):
     examples: int
 
 
-def room(packing: Packing, sizes: Ints, batch: int, epochs: int, share: Ints | None = None) -> Room:
+def room(packing: Packing, sizes: Ints, batch: int, epochs: int, share: Ints) -> Room:
     """What a packing needs."""
-    if share is not None:
-        sizes = sizes[:, np.unique(share, return_index=True)[1]]
-    examples = (sizes * orders(sizes, batch, epochs)).sum(axis=1)
-    return Room(int(packing.bounds.max()), int(packing.turns.max()), int(examples.max()))
+    examples = int(listed(sizes, batch, epochs, share).max())
+    return Room(int(packing.bounds.max()), int(packing.turns.max()), examples)
+
+
+def listed(sizes: Ints, batch: int, epochs: int, share: Ints) -> Ints:
+    """How long the list of examples is for jobs of these sizes, [..., jobs], in every round."""
+    sizes = sizes[..., np.unique(share, return_index=True)[1]]
+    return np.asarray((sizes * orders(sizes, batch, epochs)).sum(axis=-1))
 
 
 def roomy(count: int) -> int:
@@ -275,7 +298,8 @@ def schedule(
     number = np.arange(rounds * jobs)
     round_, member = number // jobs, (number % jobs).astype(np.int32)
 
-    # One entry for every job. Turn n takes a job whose start is that turn's first step.
+    # One entry for every job. A job is taken at the turn before its first step: the first one whose
+    # steps do not begin earlier than that.
     works = flat_steps > 0
     hands_in = np.full((rounds, space.turns, lanes), NOBODY, np.int32)
     takes = np.full((rounds, space.turns + 1, lanes), NOBODY, np.int32)
@@ -283,12 +307,14 @@ def schedule(
     before = packing.bounds[round_, lane // (lanes // devices)] < start[:, None]
     takes[round_[works], before.sum(axis=1)[works], lane[works]] = member[works]
 
+    # The list holds one stretch for all jobs that share; `which` says where a job's own is.
     _, one, which = np.unique(share, return_index=True, return_inverse=True)
     order, begin = _in_order(
         first[:, one], sizes[:, one], keys[:, one], batch, epochs, space.examples
     )
 
-    # One entry for every step of every job.
+    # One entry for every step of every job. Each epoch has an order, and so a stretch, of its own;
+    # but where an epoch is one step, which reads everything, all epochs read the same stretch.
     own, tick = ragged(flat_steps)
     grid_at = (round_[own], start[own] + tick, lane[own])
     valid, job, ticks, at = np.zeros((4, *grid), np.int32)
@@ -300,9 +326,8 @@ def schedule(
     at[grid_at] = begin[:, which].reshape(-1)[own] + again + inside * batch
 
     bounds = np.zeros((rounds, space.turns + 1, devices), np.int32)
-    bounds[:, : packing.bounds.shape[2]] = packing.bounds[:, :, : space.turns + 1].transpose(
-        0, 2, 1
-    )
+    by_turn = packing.bounds.swapaxes(1, 2)[:, : space.turns + 1]
+    bounds[:, : by_turn.shape[1]] = by_turn
     turns = packing.turns.astype(np.int32)
     return Schedule(turns, bounds, hands_in, takes, order, at, valid, job, ticks)
 
@@ -317,6 +342,7 @@ def _in_order(
     job, epoch = ragged(flat_orders)  # one entry for every order ...
     long = sizes.reshape(-1)[job]
     pass_, place = ragged(long)  # ... and one for every example in it
+    # A job with a single order (one epoch, or one step) reads its examples as they lie in the data.
     several = flat_orders[job] > 1
     if several.any():
         words = mix(keys.reshape(-1)[job[several]], "epoch", epoch[several])

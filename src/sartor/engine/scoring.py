@@ -12,13 +12,13 @@ from jax.sharding import PartitionSpec
 
 from sartor.caching import made_once
 from sartor.data import PARTS, ClientData
-from sartor.engine.blocks import Stack, spread
+from sartor.engine.blocks import Stack
 from sartor.engine.columns import source
 from sartor.engine.engine import Engine
 from sartor.engine.job import Job
-from sartor.engine.lanes import LANES
+from sartor.engine.lanes import LANES, spread
 from sartor.engine.objectives import Objective, lowered, over_hypotheses, predict
-from sartor.engine.schedule import Ints, padded
+from sartor.engine.schedule import Ints, Spans, padded, ragged
 from sartor.engine.vectorize import Compiled
 from sartor.models import Model, Params, in_precision, take
 from sartor.trees import Tree
@@ -42,10 +42,8 @@ class Scored(NamedTuple):
 
 def positions(data: ClientData, clients: Ints, part: str) -> Ints:
     """Positions in ``data.rows`` of all examples in a part of these clients, client by client."""
-    sizes = data.sizes(part)[clients]
-    starts = np.cumsum(sizes) - sizes
-    first = data.bounds[clients, PARTS.index(part)]
-    return np.asarray(np.arange(sizes.sum()) + np.repeat(first - starts, sizes))
+    owner, place = ragged(data.sizes(part)[clients])
+    return np.asarray(data.bounds[clients, PARTS.index(part)][owner] + place)
 
 
 def score_shared(
@@ -58,23 +56,21 @@ def score_shared(
     plain: bool = True,
 ) -> Scored:
     """Score rows under each of q hypotheses, by plain or training loss: arrays [q, rows]."""
-    q = jax.tree.leaves(hypotheses)[0].shape[0]
     run = _shared(model, engine, plain)
-    reader = source(engine, data, CHUNK * BATCH)
-    results = []
-    for begin in range(0, len(rows), CHUNK * BATCH):
-        some = rows[begin : begin + CHUNK * BATCH]
-        grid = padded(some, CHUNK * BATCH).reshape(CHUNK, BATCH).astype(np.int32)
-        columns, places = reader.load(grid)
-        results.append((len(some), run(hypotheses, columns, places)))
-    loss = np.empty((q, len(rows)), np.float32)
-    correct = np.empty((q, len(rows)), np.bool_)
-    begin = 0
-    for count, result in results:
-        for out, values in zip((loss, correct), result, strict=True):
-            out[:, begin : begin + count] = np.asarray(values)[:, :count]
-        begin += count
-    return Scored(loss, correct)
+    at_once = CHUNK * BATCH
+    reader = source(engine, data, at_once)
+    begins = range(0, len(rows), at_once)
+    results = []  # on the device: calls do not wait for each other
+    for begin in begins:
+        some = padded(rows[begin : begin + at_once], at_once)
+        columns, places = reader.load(some.reshape(CHUNK, BATCH).astype(np.int32))
+        results.append(run(hypotheses, columns, places))
+    shape = jax.tree.leaves(hypotheses)[0].shape[0], len(rows)
+    scored = Scored(np.empty(shape, np.float32), np.empty(shape, np.bool_))
+    for begin, result in zip(begins, results, strict=True):
+        for out, values in zip(scored, result, strict=True):
+            out[:, begin : begin + at_once] = np.asarray(values)[:, : len(rows) - begin]
+    return scored
 
 
 def losses_by_client(
@@ -96,7 +92,7 @@ def losses_by_client(
     means = np.full((len(clients), q), np.nan)
     sizes = data.sizes(part)[clients]
     some = np.flatnonzero(sizes)
-    group = np.cumsum(sizes[some]) * q // NUMBERS  # so many losses are held at a time
+    group = np.cumsum(sizes[some]) * q // NUMBERS  # clients whose losses fit in memory together
     for number in np.unique(group):
         here = some[group == number]
         rows = positions(data, clients[here], part)
@@ -134,7 +130,7 @@ class EachScorer:
     Args:
         objective: what a client's leaves predict.
         data: the data set.
-        central: hypotheses [q, ...] beside them, if there are any.
+        central: the central hypotheses [q, ...], if there are any.
         engine: how to run it.
         lanes: the most clients in a block.
         most: the most rows of a client.
@@ -153,21 +149,17 @@ class EachScorer:
 
     def score(self, params: Stack, jobs: Job, first: Ints, sizes: Ints) -> list[Scored]:
         """Score the rows ``first … first + size`` of each client under its own model."""
-        place = np.arange(self.steps * BATCH)
-        inside = place < sizes[:, None]
-        grid = np.where(inside, first[:, None] + place, 0)
-        return self._score(params, jobs, grid, sizes)
+        return self._score(params, jobs, Spans(first, sizes))
 
     def score_same(self, params: Stack, jobs: Job, rows: Ints) -> list[Scored]:
         """Score the same rows under each client's own model."""
-        count = len(jobs.hypothesis)
-        grid = np.broadcast_to(padded(rows, self.steps * BATCH), (count, self.steps * BATCH))
-        return self._score(params, jobs, grid, np.full(count, len(rows)))
+        begin = np.zeros(len(jobs.hypothesis), np.int64)
+        return self._score(params, jobs, Spans(begin, begin + len(rows), rows))
 
-    def _score(self, params: Stack, jobs: Job, rows: Ints, sizes: Ints) -> list[Scored]:
-        """Score rows [clients, steps · BATCH], of which the first ``sizes`` count."""
+    def _score(self, params: Stack, jobs: Job, spans: Spans) -> list[Scored]:
+        sizes, rows = spans.sizes, spans.rows(self.steps * BATCH)
         grid = padded(rows, self.lanes).reshape(self.lanes, self.steps, BATCH)
-        columns, places = self.reader.load(grid.transpose(1, 0, 2).astype(np.int32))
+        columns, places = self.reader.load(grid.transpose(1, 0, 2))
         stack, jobs = jax.tree.map(lambda leaf: _filled(leaf, self.lanes), (params, jobs))
         needed = np.int32(-(-int(sizes.max()) // BATCH))
         loss, correct = self.run(self.central, columns, places, needed, stack, jobs)
@@ -176,7 +168,7 @@ class EachScorer:
 
 
 def _filled(leaf: Any, lanes: int) -> Any:
-    """A leaf of as many clients as there are lanes; one on the device stays there."""
+    """A leaf padded to one entry for each lane. A leaf on the device stays there."""
     if isinstance(leaf, jax.Array):
         return jnp.pad(leaf, [(0, lanes - len(leaf))] + [(0, 0)] * (leaf.ndim - 1))
     return padded(np.asarray(leaf), lanes)
@@ -187,12 +179,7 @@ def _each(objective: Objective, engine: Engine) -> Any:
     objective = lowered(objective, engine.precision)
 
     def run(
-        central: Params,
-        columns: Any,
-        rows: jax.Array,
-        steps: jax.Array,
-        params: Tree,
-        jobs: Job,
+        central: Params, columns: Any, rows: jax.Array, steps: jax.Array, params: Tree, jobs: Job
     ) -> tuple[jax.Array, jax.Array]:
         def one(own: Tree, job: Job, places: jax.Array) -> tuple[jax.Array, jax.Array]:
             x, y = take(columns, places)
@@ -207,4 +194,5 @@ def _each(objective: Objective, engine: Engine) -> Any:
         return tuple(a.transpose(1, 0, 2).reshape(a.shape[1], -1) for a in out)
 
     every, lanes = PartitionSpec(), PartitionSpec(LANES)
-    return spread(run, engine, (every, every, PartitionSpec(None, LANES), every, lanes, lanes))
+    specs = (every, every, PartitionSpec(None, LANES), every, lanes, lanes)
+    return spread(run, engine, specs, lanes)

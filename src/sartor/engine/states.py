@@ -1,4 +1,10 @@
-"""What clients keep between rounds: on the device while it fits, else on the host or in a file."""
+"""What clients keep between rounds: on the device while it fits, else on the host or in a file.
+
+A compiled program sees a *table* of states (:class:`~sartor.engine.cohort.Kept`), and for every
+client of a round its place in that table. If states are resident, the table holds all clients and
+stays on the device from chunk to chunk. If not, it holds only the clients of a chunk: ``load``
+gathers their states on the host, and ``store`` writes them back after the chunk.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +25,7 @@ from sartor.data import ClientData
 from sartor.engine.cohort import Kept
 from sartor.engine.columns import on_every_device
 from sartor.engine.engine import Engine
-from sartor.engine.schedule import Ints
+from sartor.engine.schedule import Ints, padded
 from sartor.errors import DataError
 from sartor.trees import Tree, flatten, unflatten
 
@@ -46,14 +52,13 @@ class ClientStates(Mapping[str, Tree]):
         self.bytes = sum(int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in leaves)
         total = self.bytes * len(data)
         self.resident = not on_host(engine) and total <= engine.budget() // 8
-        self._device: Kept | None = None
+        self._device: Kept | None = None  # the table on the device, once it is there
         folder: Path | None = None
         if not self.resident and total > IN_MEMORY:
             folder = Path(tempfile.mkdtemp(prefix="sartor-states-"))
             self._cleanup = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._host = [
-            _zeros((len(data), *a.shape), a.dtype, folder, n) for n, a in enumerate(leaves)
-        ]
+        arrays = [_zeros((len(data), *a.shape), a.dtype, folder, n) for n, a in enumerate(leaves)]
+        self._host = jax.tree.unflatten(jax.tree.structure(shapes), arrays)
         self._stale = False  # whether the device knows more than the host
 
     def most(self, cohort: int) -> int:
@@ -67,19 +72,21 @@ class ClientStates(Mapping[str, Tree]):
 
         Args:
             clients: positions in the data.
-            places: how many the table has, whoever is in it: a shape of compiled programs.
+            places: how many places the table has. It is a shape of the compiled program, so it is
+                the same for all chunks.
         """
         if self.resident:
             if self._device is None:
-                table = jax.tree.unflatten(jax.tree.structure(self.shapes), self._host)
                 # Copies, as a device may share memory with the host, which is written to later.
-                kept = jax.tree.map(np.copy, Kept(table, self.visited))
+                kept = jax.tree.map(np.copy, Kept(self._host, self.visited))
                 self._device = on_every_device(self.engine, kept)
             return self._device, clients
+        # A client that is in several rounds of the chunk has one place, so that a later round finds
+        # what an earlier one has left there.
         used, where = np.unique(clients, return_inverse=True)
-        rows = [_padded(leaf, used, places) for leaf in self._host]
-        table = jax.tree.unflatten(jax.tree.structure(self.shapes), rows)
-        return Kept(table, _padded(self.visited, used, places)), where.reshape(clients.shape)
+        everyone = Kept(self._host, self.visited)
+        kept = jax.tree.map(lambda leaf: padded(leaf[used], places), everyone)
+        return kept, where.reshape(clients.shape)
 
     def store(self, clients: Ints, kept: Kept) -> None:
         """Take back a table that :meth:`load` has given, after rounds of these clients."""
@@ -88,14 +95,16 @@ class ClientStates(Mapping[str, Tree]):
         if self.resident:
             self._device, self._stale = kept, True
             return
-        for leaf, new in zip(self._host, jax.tree.leaves(kept.table), strict=True):
-            leaf[used] = np.asarray(new)[: len(used)]
+        self._write(used, kept.table, slice(len(used)))  # the rest of the table is padding
 
     def recall(self, clients: Ints) -> tuple[Tree, npt.NDArray[np.bool_]]:
         """The states of some clients, [clients, ...]; and which of them have one."""
-        self._fetch()
-        rows = [np.asarray(leaf[clients]) for leaf in self._host]
-        return jax.tree.unflatten(jax.tree.structure(self.shapes), rows), self.visited[clients]
+        if self._stale and self._device is not None:
+            there = np.flatnonzero(self.visited)
+            self._write(there, self._device.table, there)
+            self._stale = False
+        rows = jax.tree.map(lambda leaf: np.asarray(leaf[clients]), self._host)
+        return rows, self.visited[clients]
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What a checkpoint holds: which clients have a state, and their states by leaf name."""
@@ -107,24 +116,20 @@ class ClientStates(Mapping[str, Tree]):
         """Take over what a checkpoint holds."""
         there = arrays["client"]
         leaves = {name.removeprefix("leaf/"): a for name, a in arrays.items() if name != "client"}
-        for leaf, rows in zip(
-            self._host, jax.tree.leaves(unflatten(self.shapes, leaves)), strict=True
-        ):
-            leaf[there] = rows
+        self._write(there, unflatten(self.shapes, leaves), slice(None))
         self.visited[there] = True
         self._device = None
 
-    def _fetch(self) -> None:
-        if self._stale and self._device is not None:
-            for leaf, new in zip(self._host, jax.tree.leaves(self._device.table), strict=True):
-                leaf[self.visited] = np.asarray(new)[self.visited]
-            self._stale = False
+    def _write(self, clients: Ints, table: Tree, places: Any) -> None:
+        """Put the states at some places of a table into the host's arrays."""
+        for leaf, new in zip(jax.tree.leaves(self._host), jax.tree.leaves(table), strict=True):
+            leaf[clients] = np.asarray(new)[places]
 
     def __getitem__(self, client: str) -> Tree:
-        places = np.array([k for k, name in enumerate(self.ids) if name == client], np.int64)
-        if not len(places) or not self.visited[places[0]]:
+        place = [k for k in np.flatnonzero(self.visited) if self.ids[k] == client]
+        if not place:
             raise KeyError(client)
-        rows, _ = self.recall(places)
+        rows, _ = self.recall(np.array(place))
         return jax.tree.map(lambda a: a[0], rows)
 
     def __iter__(self) -> Iterator[str]:
@@ -159,14 +164,3 @@ def _zeros(
             f"there is no room in {folder.parent} for what clients keep: {error}; set TMPDIR to a "
             "directory on a larger disk"
         ) from error
-
-
-def _padded(leaf: npt.NDArray[Any], rows: Ints, places: int) -> npt.NDArray[Any]:
-    out = np.zeros((places, *leaf.shape[1:]), leaf.dtype)
-    out[: len(rows)] = leaf[rows]
-    return out
-
-
-def no_states() -> Kept:
-    """The table of an algorithm whose clients keep nothing."""
-    return Kept((), np.zeros(0, bool))

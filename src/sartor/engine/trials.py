@@ -9,11 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from sartor.engine.cohort import Cohort, Pass, Reading
-from sartor.engine.job import ClientProgram, Ended, Job
+from sartor.engine.job import Job
 from sartor.engine.objectives import Leaves, asking, leaf_shapes
-from sartor.engine.programs import Recipe, examiner, personal, recorded, tried
+from sartor.engine.programs import Recipe, examiner, personal, recorded
 from sartor.models import Params
-from sartor.trees import Tree
 
 SIDE_BY_SIDE = 32
 """Models that are scored side by side on what was held out."""
@@ -54,16 +53,15 @@ def personalize(
         central: the central hypotheses, stacked.
         hypothesis: [clients] the hypothesis of each client.
         values: what the objective knows of every client, by name: [clients, ...].
-        keeps: whether a client keeps its leaves, and goes on with them in its next round.
+        keeps: whether a client keeps its leaves, and starts from them in its next round.
         counted: whether it is work of the client's, or only of the simulation.
     """
     recipe = recipe.lowered(cohort.engine.precision)
-    program = recorded(personal(recipe, central))
     passed, _ = cohort.run_pass(
-        _keeping(program) if keeps else program,
+        recorded(personal(recipe, central), "own", _itself, keeps),
         Pass(recipe.epochs, recipe.batch, draws=DRAWS, counted=counted),
         hypothesis=hypothesis, values=values, keep=_begins(recipe, central, keeps),
-        ask=(recipe.objective, asking(recipe.objective, central)),
+        ask=asking(recipe.objective, central),
     )  # fmt: skip
     cohort.finite = cohort.finite & passed.finite
     own: Leaves = passed.record["own"]
@@ -100,7 +98,9 @@ def trial(
     objective, ask = recipe.objective, asking(recipe.objective, central)
     clients, several = len(cohort.sizes), len(next(iter(candidates.values())))
     jobs = folds * several
-    # All that is trained is remembered if there is room; else what is chosen is trained again.
+    # The models of all candidates are remembered if there is room, and scored after the pass. If
+    # not, each is scored as it ends and forgotten, and the chosen one is trained again: it draws
+    # the same. In folds a trial has not read everything, so the chosen one is always trained again.
     shapes = leaf_shapes(objective).values()
     room = clients * jobs * sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
     remember = reads.whole and room <= cohort.engine.budget() // 8
@@ -110,10 +110,10 @@ def trial(
     score = examiner(objective, central, cohort.columns, ask)
     program = personal(recipe, central)
     passed, all_jobs = cohort.run_pass(
-        recorded(program) if remember else tried(program, score),
+        recorded(program, "own", _itself) if remember else recorded(program, "held_loss", score),
         Pass(recipe.epochs, recipe.batch, jobs, several, DRAWS, reads),
         hypothesis=hypothesis, values=known, keep=_begins(recipe, central, keeps),
-        ask=(objective, ask),
+        ask=ask,
     )  # fmt: skip
     if remember:
         flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), passed.record["own"])
@@ -123,6 +123,7 @@ def trial(
     losses = each.reshape(clients, folds, several)
     finite = passed.finite.reshape(losses.shape)
     losses = jnp.where(finite & ~jnp.isnan(losses), losses, jnp.inf)  # never chosen
+    # A candidate's loss is the mean over its folds, weighted by their held-out examples.
     assert all_jobs.held is not None
     sizes = all_jobs.held.size.reshape(losses.shape)[:, :, :1]
     total = sizes.sum(axis=1)
@@ -151,11 +152,6 @@ def _begins(recipe: Recipe, central: Params, keeps: bool) -> Callable[[Job], dic
     return (lambda job: dict(recipe.objective.start(central, job))) if keeps else None
 
 
-def _keeping(program: ClientProgram) -> ClientProgram:
-    """The same job, whose client keeps what it has trained."""
-
-    def end(carry: Tree, job: Job) -> Ended:
-        ended = program.end(carry, job)
-        return ended._replace(keep=ended.record["own"])
-
-    return program._replace(end=end)
+def _itself(job: Job, own: Leaves) -> Leaves:
+    """What a job has trained, as it is."""
+    return own

@@ -1,9 +1,15 @@
-"""The same work for several seeds at once: what all of them ask of the device is one call.
+"""The same work for several seeds at once: their calls of compiled programs become one call.
 
-Each seed's work runs as it would alone, on a thread of its own. Where it calls a compiled program
-it waits; as soon as everybody waits, those that called the same program with the same shapes are
-answered by one call of that program, vectorised over them. Nothing that is written for one seed
-has to know about it.
+A small model does not fill a device, and ``jax.vmap`` over seeds would. But a fit is Python: it
+plans, chooses, writes files and calls several compiled programs in between. So each seed's work
+runs as it would alone, on a thread of its own, and only the calls are vectorised:
+
+1. A worker that calls a compiled program (:class:`Compiled`) puts the call on a list and waits.
+2. As soon as all workers wait, the calling thread takes those calls that are alike: the same
+   program, with arguments of the same shapes. It makes one ``vmap``-ed call for all of them.
+3. Their workers go on with their slices of the results, until all wait again.
+
+Code that is written for one seed does not have to know about it.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import jax
@@ -23,7 +30,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SAME = 2**20
-"""Whole numbers up to so many are compared, and passed once if all workers give the same."""
+"""Arrays of at most so many whole numbers are compared, and passed once if all workers give the
+same. Comparing larger ones would take longer than it saves."""
 
 AT_ONCE = 2
 """Workers that run at a time: one may compute in numpy while another holds the interpreter; with
@@ -40,9 +48,9 @@ class Compiled:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        # Also for calls that are all the same, so that nothing is computed several times.
         self._alone: Any = jax.jit(function, compiler_options=_options(many=False))
-        self._batched: dict[Any, Any] = {}
-        self._ran: set[Any] = set()
+        self._batched: dict[Any, Any] = {}  # vectorised programs that have run, so are compiled
         self._lock = threading.Lock()
 
     def __call__(self, *args: Tree) -> Any:
@@ -58,6 +66,8 @@ class Compiled:
 
     def vectorized(self, calls: list[list[Any]], structure: Any) -> list[Any]:
         """The results of several calls, given by their leaves, from one vectorised call."""
+        # What all give alike is passed once. It says how the work goes, such as a schedule: loops
+        # with the same bounds for everybody stay cheap loops, and gathers stay gathers.
         same = [_same([call[i] for call in calls]) for i in range(len(calls[0]))]
         if all(same):
             answer = self._alone(*jax.tree.unflatten(structure, calls[0]))
@@ -67,18 +77,16 @@ class Compiled:
             for i, shared in enumerate(same)
         ]
         # Which program answers depends on nothing but the calls, so that numbers repeat to the bit.
-        key = structure, tuple(same)
-        shapes = key, tuple((np.shape(a), str(jax.dtypes.result_type(a))) for a in leaves)
-        # Whoever comes second waits for the first one's compilation.
-        with contextlib.nullcontext() if shapes in self._ran else self._lock:
-            if key not in self._batched:
-                self._batched[key] = self._compile(structure, same)
-            out = jax.tree.map(np.asarray, self._batched[key](*leaves))
-            self._ran.add(shapes)
+        key = structure, tuple(same), _shapes(leaves)
+        # The first call compiles. Crews of other threads that need the same program wait for it.
+        with contextlib.nullcontext() if key in self._batched else self._lock:
+            program = self._batched.get(key) or self._over_calls(structure, same)
+            out = jax.tree.map(np.asarray, program(*leaves))
+            self._batched[key] = program
         return [jax.tree.map(lambda a, n=n: a[n], out) for n in range(len(calls))]
 
-    def _compile(self, structure: Any, same: list[bool]) -> Any:
-        """A program over the leaves of several calls, some of which are passed once."""
+    def _over_calls(self, structure: Any, same: list[bool]) -> Any:
+        """The function over the leaves of several calls, some of which are passed once."""
 
         def by_leaf(*leaves: Any) -> Any:
             return self._function(*jax.tree.unflatten(structure, leaves))
@@ -115,32 +123,29 @@ def side_by_side(
     if width is not None and width < 1:
         raise ConfigError(f"width={width}: at least one has to be done at a time")
     crew = _Crew(width or max(len(todo), 1), len(todo), until)
-    results: list[Any] = [None] * len(todo)
 
-    def run(n: int) -> None:
+    def run(n: int) -> Result:
         _here.crew, _here.number = crew, n
         try:
             with crew.turn:
-                results[n] = work(todo[n])
+                return work(todo[n])
         except BaseException as error:
             crew.fail(error)
+            raise
         finally:
             crew.leave()
 
-    threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(len(todo))]
-    for thread in threads:
-        thread.start()
-    try:
-        crew.serve()
-    except BaseException as error:
-        crew.fail(error)
-        raise
-    finally:
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(max(len(todo), 1)) as workers:
+        results = [workers.submit(run, n) for n in range(len(todo))]
+        try:
+            crew.serve()
+        except BaseException as error:
+            crew.fail(error)
+            raise
+    # The first error, and not that of a worker which was stopped because of it.
     if crew.error is not None:
         raise crew.error
-    return results
+    return [result.result() for result in results]
 
 
 _here = threading.local()
@@ -157,8 +162,7 @@ class _Call:
         self.worker: int = _here.number
         self.program = program
         self.leaves, self.structure = jax.tree.flatten(args)
-        shapes = tuple((np.shape(a), str(jax.dtypes.result_type(a))) for a in self.leaves)
-        self.key = id(program), self.structure, shapes
+        self.key = id(program), self.structure, _shapes(self.leaves)
         self.answer: Any = None
         self.answered = False
 
@@ -178,7 +182,7 @@ class _Crew:
     def call(self, program: Compiled, args: Tree) -> Any:
         """Wait for the answer to a call; on a worker's thread."""
         call = _Call(program, args)
-        self.turn.release()
+        self.turn.release()  # another worker may compute while this one waits
         with self._change:
             self._waiting.append(call)
             self._change.notify_all()
@@ -212,20 +216,17 @@ class _Crew:
                 # In the order of the workers, so that a run repeats bit for bit.
                 self._waiting.sort(key=lambda call: call.worker)
                 keys = [call.key for call in self._waiting]
-                most = max(keys, key=keys.count)  # the others wait for more of their kind
+                # The most frequent kind of call first: the others wait for more of their kind.
+                most = max(keys, key=keys.count)
                 now = [call for call in self._waiting if call.key == most][: self.width]
-            self._answer(now)
+            # Filled up with copies of the last call: another number of calls is another shape.
+            filled = [*now, *[now[-1]] * (self.width - len(now))]
+            answers = now[0].program.vectorized([c.leaves for c in filled], now[0].structure)
             with self._change:
-                for call in now:
-                    call.answered = True
+                for call, answer in zip(now, answers, strict=False):
+                    call.answer, call.answered = answer, True
                     self._waiting.remove(call)
                 self._change.notify_all()
-
-    def _answer(self, calls: list[_Call]) -> None:
-        filled = [calls[min(n, len(calls) - 1)].leaves for n in range(self.width)]
-        answers = calls[0].program.vectorized(filled, calls[0].structure)
-        for call, answer in zip(calls, answers, strict=False):
-            call.answer = answer
 
 
 def vectorizing() -> bool:
@@ -249,10 +250,16 @@ def _options(many: bool) -> dict[str, Any]:
     return {}
 
 
+def _shapes(leaves: list[Any]) -> tuple[Any, ...]:
+    """What decides which compiled program takes these arguments."""
+    return tuple((np.shape(a), str(jax.dtypes.result_type(a))) for a in leaves)
+
+
 def _same(leaves: list[Any]) -> bool:
     """Whether all are the same array, or whole numbers that are the same.
 
-    Those say how the work goes, its loops and places; what it computes with may differ at any time.
+    Floats are never compared: a learning rate that happens to be the same for all would be another
+    program than one that differs. Arrays on the device are not either, as that would fetch them.
     """
     first = leaves[0]
     if all(leaf is first for leaf in leaves):
