@@ -32,8 +32,9 @@ def method_result(settings, samples, name):
     cluster = random.integers(4, size=shape).astype(float) if "Hyp" in name else None
     tried = [(Tuned(0.5, 0.0), 2.5), (Tuned(2.0, 0.0), 2.25)]
     return MethodResult(
-        exact + 0.01, exact, exact + 0.2, lambda_, cluster, Tuned(2.0, 0.0),
-        [] if name.startswith("Local,") else tried, COST, 1.5,
+        test=exact + 0.01, exact=exact, smoothed=exact + 0.2, lambda_=lambda_, cluster=cluster,
+        choice=Tuned(2.0, 0.0), tried=[] if name.startswith("Local,") else tried, cost=COST,
+        seconds=1.5,
     )  # fmt: skip
 
 
@@ -49,8 +50,8 @@ def stub_synthetic(patch, calls=None):
     patch.setattr(SizeRun, "__init__", _bare_size)
 
 
-def _bare_size(self, settings, samples, stopping=None):
-    self.settings, self.samples, self.stopping, self.chosen = settings, samples, stopping, {}
+def _bare_size(self, settings, samples, chosen, stopping=None):
+    self.settings, self.samples, self.chosen, self.stopping = settings, samples, chosen, stopping
 
 
 def made_up_synthetic(settings, out, patch):

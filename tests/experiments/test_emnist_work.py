@@ -6,7 +6,6 @@ import dataclasses
 import json
 import shutil
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -156,7 +155,7 @@ def test_choices_are_kept_and_a_diverged_candidate_is_none(tmp_path, monkeypatch
     monkeypatch.setattr(FamilyRun, "_try", attempt)
 
     def run(family=family):
-        return FamilyRun(seed, family, threading.Event(), said.append)
+        return FamilyRun(seed, family, said.append)
 
     found = run().tune()
     assert found["chosen"] == grid[1] and [loss for _, loss in found["tried"]] == [np.inf, 1.5]
@@ -182,4 +181,4 @@ def test_writers_without_test_images_are_named_before_any_training(tmp_path):
     lacking = dataclasses.replace(data, rows=data.rows[keep], bounds=moved)
     seed = SeedData(SMALL, lacking, 0, tmp_path)
     with pytest.raises(DataError, match="no unseen writer has test images"):
-        FamilyRun(seed, families(SMALL)[0], threading.Event(), print)
+        FamilyRun(seed, families(SMALL)[0], print)

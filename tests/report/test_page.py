@@ -86,7 +86,7 @@ def sections(record):
 
 
 def compare(section, records):
-    compare_values(section, "score", records, lambda record: record.results["scores"], "Scores")
+    compare_values(section, "score", records, [r.results["scores"] for r in records], "Scores")
 
 
 def test_pages_of_other_kinds_are_given_from_above(directories, tmp_path):
@@ -118,10 +118,11 @@ def test_unknown_and_unreadable_results_are_named(directories, tmp_path):
 def test_choices_are_shown_where_clients_had_any():
     chosen = {"Dapper": {"lambda": {"0.0": 3, "1.0": 1}, "cluster": {"0": 4}}}
     found = choices(chosen)
-    assert found["lambdas"] == ["λ = 0.0", "λ = 1.0"] and not found["cluster"]  # no choice
-    assert found["lambda"] == {"Dapper": {"shares": [0.75, 0.25]}}
+    assert found["lambdas"] == ["0.0", "1.0"] and not found["cluster"]  # no choice
+    assert found["lambda"] == {"Dapper": {"shares": {"0.0": 0.75, "1.0": 0.25}}}
     found = choices({"HypCluster": {"cluster": {"0": 1, "1": 3}}})
-    assert found["cluster"] == {"HypCluster": {"shares": [0.25, 0.75]}} and not found["lambda"]
+    shares = {"0": 0.25, "1": 0.75}
+    assert found["cluster"] == {"HypCluster": {"shares": shares}} and not found["lambda"]
     assert choices({"Finetune": {}}) == {}
 
 
@@ -129,7 +130,7 @@ TEMPLATE = """A comment.
 
 # Scores of {who}
 
-!lead lead
+- *lead {words}
 
 - ?shown One finding
 of {who}.
@@ -170,8 +171,9 @@ Words.
 def test_a_template_is_filled_with_values(tmp_path):
     (tmp_path / "page.md").write_text(TEMPLATE)
     values = {
-        "who": NASTY, "lead": ["First."], "a": {"b": 0.5}, "c": 1.23, "shown": 1, "hidden": 0,
-        "headings": ["x", "y"], "empty": [], "items": [{"n": 1}, {"n": 2, "who": "{who}"}],
+        "who": NASTY, "lead": [{"words": "First."}], "a": {"b": 0.5}, "c": 1.23, "shown": 1,
+        "hidden": 0, "headings": ["x", "y"], "empty": [],
+        "items": [{"n": 1}, {"n": 2, "who": "{who}"}],
         "rows": {"one": {"cells": [1.0, None], "why": "so", "best": ["y"]}},
     }  # fmt: skip
     first, *repeated = Template(tmp_path / "page.md").sections(values)

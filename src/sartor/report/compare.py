@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,29 +18,25 @@ def compare_values(
     section: Section,
     title: str,
     records: Sequence[Record],
-    values: Callable[[Record], Mapping[str, str]],
+    found: Sequence[Mapping[str, str]],
     caption: str,
 ) -> None:
     """A table with a column for each record, and a row for each name that any of them has."""
-    found = [values(record) for record in records]
     names = dict.fromkeys(name for each in found for name in each)
     rows = [[name, *(each.get(name, "–") for each in found)] for name in names]
-    section.table([title, *(record.name for record in records)], rows, caption)
+    if rows:
+        section.table([title, *(record.name for record in records)], rows, caption)
 
 
 def compare_settings(section: Section, records: Sequence[Record], key: str) -> None:
     """The settings that differ between records."""
-    flat = [dict(_flat(record.results[key])) for record in records]
-    names = dict.fromkeys(name for settings in flat for name in settings)
-    rows = [
-        [name, *(str(settings.get(name, "–")) for settings in flat)]
-        for name in names
-        if len({str(settings.get(name)) for settings in flat}) > 1
-    ]
-    if rows:
-        section.table(
-            ["setting", *(record.name for record in records)], rows, "Settings that differ"
-        )
+    flat = [{n: str(value) for n, value in _flat(record.results[key])} for record in records]
+
+    def differs(name: str) -> bool:
+        return len({settings.get(name, "None") for settings in flat}) > 1
+
+    found = [{name: s[name] for name in s if differs(name)} for s in flat]
+    compare_values(section, "setting", records, found, "Settings that differ")
 
 
 def _flat(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from sartor.caching import made_once
-from sartor.errors import DataError
 from sartor.evaluation import Scores
-from sartor.experiments.common.saved import damaged, load_saved, recipe
+from sartor.experiments.common.saved import Part
 from sartor.files import save_tree
-from sartor.runs.record import versions
 
 ARRAYS = ("size", "test_size", "seen", "example_loss", "example_correct")
 
 
 @dataclasses.dataclass(frozen=True)
-class SeedResult:
+class SeedResult(Part):
     """One method on the writers of one seed.
 
     Attributes:
@@ -41,22 +38,12 @@ class SeedResult:
         save_tree(path, arrays, metadata)
 
     @classmethod
-    def load(cls, path: Path, recipe: str) -> SeedResult:
-        """Read it; one with another recipe is refused."""
-        arrays, metadata = load_saved(path, recipe)
-        try:
-            about, facts = (json.loads(metadata[key]) for key in ("about", "facts"))
-            columns: dict[str, Any] = {name: arrays.pop(name) for name in ARRAYS}
-            extra = {name.removeprefix("extra "): values for name, values in arrays.items()}
-            scores = Scores(
-                about["method"], about["clients"], domain=about["domain"], extra=extra, **columns
-            )
-            return cls(scores, dict(facts))
-        except (DataError, KeyError, TypeError, ValueError) as error:
-            raise damaged(path) from error
-
-
-@made_once(maxsize=64)
-def recipe_of(what: str, data: str) -> str:
-    """What a result depends on: how it is computed, the data, and the versions."""
-    return recipe(json.dumps([what, data, versions()]))
+    def restored(cls, arrays: dict[str, Any], metadata: dict[str, str]) -> SeedResult:
+        """The result that a file holds."""
+        about, facts = (json.loads(metadata[key]) for key in ("about", "facts"))
+        columns: dict[str, Any] = {name: arrays.pop(name) for name in ARRAYS}
+        extra = {name.removeprefix("extra "): values for name, values in arrays.items()}
+        scores = Scores(
+            about["method"], about["clients"], domain=about["domain"], extra=extra, **columns
+        )
+        return cls(scores, dict(facts))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from sartor.caching import made_once
 from sartor.central import CentralModel
 from sartor.central.settings import describe
 from sartor.data import ClientData
@@ -25,10 +27,10 @@ from sartor.errors import DataError, DivergedError, InterruptedRun
 from sartor.evaluation import Scores
 from sartor.evaluation.statistics import jsonable
 from sartor.experiments.common.directory import ExperimentDirectory
-from sartor.experiments.common.saved import check_recipe, damaged, slug
+from sartor.experiments.common.saved import check_recipe, damaged, recipe_for, slug
 from sartor.experiments.common.workers import workers
 from sartor.experiments.emnist.methods import Family, families
-from sartor.experiments.emnist.seed_result import SeedResult, recipe_of
+from sartor.experiments.emnist.seed_result import SeedResult
 from sartor.experiments.emnist.settings import (
     SMOOTHING,
     UNSEEN,
@@ -39,7 +41,9 @@ from sartor.experiments.emnist.settings import (
     whole,
 )
 from sartor.files import read_json, write_json
+from sartor.interrupts import asked_to_stop
 from sartor.personal import Personal
+from sartor.runs.record import versions
 
 TUNING = 100
 """How many seen writers Local's settings are chosen on."""
@@ -73,32 +77,35 @@ class FixedClusters:
         return {"name": "fixed", "cluster": dict(self.cluster)}
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class SeedData:
     """The writers of one seed.
 
-    Args:
+    Attributes:
         settings: the settings of the experiment.
-        data: the writers.
+        raw: the writers.
         number: the number of the seed, from 0 on.
         root: the directory for the results of all seeds.
     """
 
-    def __init__(self, settings: EmnistSettings, data: ClientData, number: int, root: Path) -> None:
-        self.settings, self.raw, self.number = settings, data, number
-        self.root, self.directory = root, root / f"seed-{number}"
-        self.seed = settings.seed * 1009 + number
-        self._views: dict[tuple[Order, bool], ClientData] = {}
-        self._lock = threading.RLock()
+    settings: EmnistSettings
+    raw: ClientData
+    number: int
+    root: Path
 
-    def view(self, order: Order, *, all_images: bool = False) -> ClientData:
+    @property
+    def seed(self) -> int:
+        """Seed of the division and of all training."""
+        return self.settings.seed * 1009 + self.number
+
+    def path(self, name: str) -> Path:
+        """A file of this seed."""
+        return self.root / f"seed-{self.number}" / f"{slug(name)}.safetensors"
+
+    @made_once(maxsize=8)
+    def view(self, order: Order, all_images: bool) -> ClientData:
         """The writers in an order, the last ones unseen; with ``all_images``, none held out."""
-        with self._lock:
-            key = order, all_images
-            if key not in self._views:
-                self._views[key] = (
-                    whole(self.view(order)) if all_images else divide(self.raw, order, self.seed)
-                )
-            return self._views[key]
+        return whole(self.view(order, False)) if all_images else divide(self.raw, order, self.seed)
 
 
 class FamilyRun:
@@ -107,24 +114,21 @@ class FamilyRun:
     Args:
         seed: the writers.
         family: the central model and the personal models that start from it.
-        stopping: when set by another thread, work stops.
         say: called with a few words about the current work.
     """
 
-    def __init__(
-        self, seed: SeedData, family: Family, stopping: threading.Event, say: Callable[[str], None]
-    ) -> None:
-        self.seed, self.family, self.settings = seed, family, seed.settings
-        self.data = seed.view(family.order)
+    def __init__(self, seed: SeedData, family: Family, say: Callable[[str], None]) -> None:
+        self.seed, self.family, self.settings, self._say = seed, family, seed.settings, say
+        self.data = seed.view(family.order, False)
         for name, group in (("seen", self.data.seen), ("unseen", ~self.data.seen)):
             if not self.data.sizes("test")[group].any():
                 raise DataError(f"{family.name}: no {name} writer has test images; add some")
-        self._say, self._stopping = say, stopping
         self._lock = threading.RLock()
         self._left = set(family.methods())
         self._tuned: dict[str, Any] | None = None
         self._trained: CentralModel | None = None
         self._seconds = 0.0
+        self._checkpoint = seed.path(f"central-{family.name}")
         self._common: dict[str, Any] = {
             "seed": seed.seed, "engine": self.settings.engine, "progress": False
         }  # fmt: skip
@@ -132,8 +136,7 @@ class FamilyRun:
     def result(self, name: str) -> tuple[SeedResult, bool]:
         """The result of one of the family's methods, and whether it is new."""
         tuned = self.tune()
-        path = self.seed.directory / f"{slug(name)}.safetensors"
-        recipe = self._recipe(name)
+        path, recipe = self.seed.path(name), self._recipe(name)
         new = not path.exists()
         if new:
             central = self.central()
@@ -155,15 +158,15 @@ class FamilyRun:
 
     def _recipe(self, name: str) -> str:
         family, settings = self.family, self.settings
-        algorithms: list[Any] = [family.central, family.methods()[name]]
-        described = [describe(a) for a in algorithms if a is not None]
+        algorithms = [family.central, family.methods()[name]]
         settled = [settings.network, settings.precision, self.seed.seed]
-        what = [described, family.order, family.all_images, *settled, CONSTANTS]
-        return recipe_of(json.dumps(what), self.seed.raw.fingerprint)
+        return self._recipe_for(
+            [_described(algorithms), family.order, family.all_images, *settled, CONSTANTS]
+        )
 
-    @property
-    def _checkpoint(self) -> Path:
-        return self.seed.directory / f"central-{slug(self.family.name)}.safetensors"
+    def _recipe_for(self, what: list[Any]) -> str:
+        """What a result depends on: how it is computed, the data, and the versions."""
+        return recipe_for(json.dumps([json.dumps(what), self.seed.raw.fingerprint, versions()]))
 
     def central(self) -> CentralModel | None:
         """The central model; the first thread that needs it trains it."""
@@ -171,12 +174,12 @@ class FamilyRun:
         with self._lock:
             if family.central is None or self._trained is not None:
                 return self._trained
-            if self._stopping.is_set():  # while this thread waited for another one's training
+            if asked_to_stop():  # while this thread waited for another one's training
                 raise InterruptedRun(f"{family.name} is not trained")
             began = time.perf_counter()
             central = family.central.fit(
                 self.settings.model,
-                self.seed.view(family.order, all_images=family.all_images),
+                self.seed.view(family.order, family.all_images),
                 checkpoint=self._checkpoint,
                 on_chunk=lambda chunk: self._say(f"{family.name}, round {chunk.stop}"),
                 **self._common,
@@ -214,7 +217,7 @@ class FamilyRun:
         self, personal: Personal, central: CentralModel | None
     ) -> tuple[Scores, dict[str, Any]]:
         chooses = len(personal.choices().cover) > 1
-        data = self.seed.view(self.family.order, all_images=not chooses)
+        data = self.seed.view(self.family.order, not chooses)
         models = personal.fit(central or self.settings.model, data, keep=False, **self._common)
         scores = dataclasses.replace(models.evaluate(data), baseline=None)
         cost = models.cost
@@ -249,8 +252,13 @@ class FamilyRun:
 
     def _validation_losses(self) -> list[float]:
         """The loss of every candidate for seen writers of the first seed; saved one by one."""
-        family, path = self.family, self.seed.root / f"chosen-{slug(self.family.name)}.json"
-        recipe = recipe_of(json.dumps(self._tuning_recipe()), self.seed.raw.fingerprint)
+        family, settings = self.family, self.settings
+        path = self.seed.root / f"chosen-{slug(family.name)}.json"
+        settled = [settings.network, settings.precision, settings.seed, family.order]
+        algorithms = [family.central, *family.personal.values()]
+        recipe = self._recipe_for(
+            [_described(algorithms), *map(plain, family.grid), settled, CONSTANTS]
+        )
         saved = read_json(path) if path.exists() else {"recipe": recipe, "losses": []}
         if not isinstance(saved, dict) or not isinstance(saved.get("losses"), list):
             raise damaged(path)
@@ -264,13 +272,6 @@ class FamilyRun:
                 losses.append(np.inf)
             write_json(path, jsonable({"recipe": recipe, "losses": losses}))
         return losses
-
-    def _tuning_recipe(self) -> list[Any]:
-        """What a choice depends on besides the data."""
-        family, settings = self.family, self.settings
-        algorithms = [a for a in (family.central, *family.personal.values()) if a is not None]
-        settled = [settings.network, settings.precision, settings.seed, family.order]
-        return [[describe(a) for a in algorithms], *map(plain, family.grid), settled, CONSTANTS]
 
     def _try(self, family: Family) -> float:
         """The loss of a family for seen writers on their held-out images."""
@@ -312,10 +313,10 @@ def run_all(
 
         for number in range(settings.seeds):
             seed = SeedData(settings, data, number, directory.checkpoint)
-            runs = [FamilyRun(seed, family, crew.stopping, crew.say) for family in todo]
+            runs = [FamilyRun(seed, family, crew.say) for family in todo]
             tasks = [(run, name) for run in runs for name in run.family.methods()]
             crew.run([functools.partial(work, *task) for task in sorted(tasks, key=_rank)])
-    return {(n, name): results[n, name] for n in range(settings.seeds) for name in names}
+    return {key: results[key] for key in itertools.product(range(settings.seeds), names)}
 
 
 def _rank(task: tuple[FamilyRun, str]) -> int:
@@ -352,6 +353,10 @@ def _memory() -> dict[str, int | None]:
         "host_bytes": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
         "device_bytes": stats.get("peak_bytes_in_use"),
     }
+
+
+def _described(algorithms: Iterable[Any]) -> list[dict[str, Any]]:
+    return [describe(algorithm) for algorithm in algorithms if algorithm is not None]
 
 
 def plain(change: dict[str, Any]) -> dict[str, Any]:

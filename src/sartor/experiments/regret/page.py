@@ -34,7 +34,7 @@ def regret_sections(record: Record) -> list[Section]:
     ends = [edge(rate, results["rates"]) for row in tuned for rate in row["rates"].values()]
     values = {
         **results,
-        "in_words": [in_words(kind, rows) for kind, rows in results["regret"].items()],
+        "in_words": [{"words": in_words(*item)} for item in results["regret"].items()],
         "kinds": [_kind(n, *item) for n, item in enumerate(results["regret"].items())],
         "tuned": tuned,
         "ends": sum(map(bool, ends)),
