@@ -9,8 +9,7 @@ import numpy as np
 from sartor.data.dataset import assemble
 from sartor.evaluation import Scores
 from sartor.experiments import emnist, regret, synthetic
-from sartor.experiments.emnist.seed_result import SeedResult
-from sartor.experiments.emnist.work import FamilyRun
+from sartor.experiments.emnist.work import FamilyRun, SeedResult
 from sartor.experiments.regret import work as regret_work
 from sartor.experiments.regret.work import PopulationResult
 from sartor.experiments.synthetic.methods import Tuned
@@ -108,7 +107,7 @@ def stub_emnist(patch, data, calls=None):
 
     def compute(self, name, central):
         if calls is not None:
-            calls.append((self.seed.number, name))
+            calls.append((self.number, name))
         return seed_result(self, name)
 
     def try_candidate(self, family):
@@ -124,7 +123,7 @@ def stub_emnist(patch, data, calls=None):
 def seed_result(run, name):
     """A result of the EMNIST experiment."""
     family, data, writers = run.family, run.data, len(run.data)
-    random = generator(run.seed.number, name)
+    random = generator(run.number, name)
     extra, facts = {}, {"cost": COST}
     personal = family.central is None or name != family.name
     q = getattr(family.central, "q", 1)

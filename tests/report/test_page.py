@@ -10,7 +10,7 @@ import pytest
 from sartor.errors import FileError
 from sartor.report import PageKind, write_report
 from sartor.report.compare import compare_values
-from sartor.report.page import Section, Texts, document
+from sartor.report.page import Section, document
 from sartor.report.runs import choices
 from sartor.report.template import Template
 
@@ -62,11 +62,11 @@ def test_the_first_section_has_no_heading_of_its_own():
 def test_texts_are_found_by_name(tmp_path):
     path = tmp_path / "page.md"
     path.write_text("What this file is for.\n\n# one\nA {what}\nin  two lines.\n\n# two\nB.\n")
-    texts = Texts(path)
-    assert texts("one", what="text") == "A text in two lines." and texts("two") == "B."
+    texts = Template(path)
+    assert texts.text("one", what="text") == "A text in two lines." and texts.text("two") == "B."
     for name in ("three", "one"):  # no such text; no value for it
         with pytest.raises(KeyError):
-            texts(name)
+            texts.text(name)
 
 
 @pytest.fixture

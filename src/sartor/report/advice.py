@@ -41,24 +41,19 @@ def advice_sections(record: Record) -> list[Section]:
     clients = {(p["experiment"], p["bounds"]): p["clients"] for p in results["sharing"]}
     shared = ("local", "global", "cluster")
     shares = sorted(results["shares"].items(), key=lambda item: -item[1])
-    alike, silent = results["shares"]["global"] == 1, results["vacuous"] == 1
     values = {
         **results,
         "advised": ", ".join(
             f"{share(part)} are advised to {ANSWERS[name][2]}" for name, part in shares if part > 0
         ),
-        "alike": alike,
-        "differ": not alike,
+        "alike": results["shares"]["global"] == 1,
         "gained": _gained(results),
-        "silent": silent,
-        "promising": not silent,
+        "silent": results["vacuous"] == 1,
         "answers": {
             name if name == "as advised" else _title(name): found
             for name, found in results["policies"].items()
         },
         "plane": plane_figure(columns),
-        "known": settings["d_how"] != "parameters",
-        "at_most": settings["d_how"] != "known",
         "shared": {
             ANSWERS[a][2]: {b: clients.get((a, b), 0) for b in (*shared, "nothing")} for a in shared
         },
@@ -66,7 +61,6 @@ def advice_sections(record: Record) -> list[Section]:
         **_clients(columns),
         "candidates": ", ".join(f"{name} by {k}" for name, k in results["algorithms"].items()),
         "trust": _trust(settings["trust"]),
-        "exact": settings["radius"] is None,
     }
     if results["lambda"]:
         names = ("low", "middle", "high")

@@ -31,11 +31,9 @@ def run_sections(record: Record) -> list[Section]:
     with np.errstate(invalid="ignore"):
         changes = {name: sign * (values[name] - values[central]) for name in others}
     tested = {c["a"]: c for c in results["comparisons"] if c["b"] == central}
-    best = _best_method(results)
     shown = {
         **results,
-        "best": best,
-        "no_best": best is None,
+        "best": _best_method(results),
         "summaries": {
             name: {
                 **summary,
@@ -54,7 +52,6 @@ def run_sections(record: Record) -> list[Section]:
         "gains": change_figure(changes, central, metric) if changes else None,
         "extremes": _extremes(record, changes),
         "choices": choices(results.get("chosen", {})),
-        "alone": not results["comparisons"],
         **cost_table(results.get("cost", {})),
         "training": training_figure(results["training_loss"]),
     }

@@ -6,13 +6,13 @@ Blocks are separated by blank lines, and ``{path:show}`` stands for a value:
 - ``[rows] caption`` before a table names its rows. The table has one row with placeholders, which
   is filled in for each of them. ``*name:show`` in a heading makes a column for each item of a list.
   Below it, ``*name:show`` is a list with the cells of these columns, or a mapping by the heading's
-  items. ``:--`` under a heading aligns names, ``:-:`` sentences. A row's ``best`` lists bold
-  headings.
+  items. Instead of ``show`` there can be a text with placeholders for values of the item.
+  ``:--`` under a heading aligns names, ``:-:`` sentences. A row's ``best`` lists bold headings.
 - ``![caption](name)`` is a figure, ``!figures name`` a list of ``(figure, caption, path)``.
 - ``- words`` is a main finding, ``- *rows words`` one for each row. ``!warnings`` shows warnings.
-- ``?name`` at the start of a block or a finding shows it only if that value is true, or with
-  ``?name=word`` if it is that word. ``[?name:words]`` does so for words inside a text, and
-  ``# Title ?name`` for a section. ``# Title *name`` repeats a section for each item of a list.
+- ``?name`` at the start of a block or a finding shows it only if that value is true, ``?name=word``
+  if it is that word, and ``?!`` if it is not. ``[?name:words]`` does so for words inside a text,
+  and ``# Title ?name`` for a section. ``# Title *name`` repeats a section for each item of a list.
 
 A path is made of keys, with dots between them. With ``?`` at its end it may lead to nothing.
 """
@@ -70,8 +70,8 @@ class Template:
     """
 
     def __init__(self, path: Path, shows: Mapping[str, Show] | None = None) -> None:
-        text = path.read_text(encoding="utf-8")
-        self._sections = re.split("^# ", text, flags=re.MULTILINE)[1:]
+        parts = re.split("^# ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+        self._sections = {head: body for head, _, body in (part.partition("\n") for part in parts)}
         self._shows = {**SHOWS, **(shows or {})}
 
     def sections(self, values: Row, record: Record | None = None) -> list[Section]:
@@ -82,8 +82,7 @@ class Template:
             record: where figures are saved.
         """
         found = []
-        for text in self._sections:
-            head, _, body = text.partition("\n")
+        for head, body in self._sections.items():
             title, mark, name = [*re.split(r" ([?*])(?=\S+$)", head), "", ""][:3]
             items: Sequence[Row] = self._value(name, values) if mark == "*" else [{}]
             for item in items if mark != "?" or self._holds(name, values) else ():
@@ -93,6 +92,10 @@ class Template:
                     self._add(section, block.strip(), here, record)
                 found.append(section)
         return [section for section in found if section.parts]
+
+    def text(self, title: str, **values: Any) -> str:
+        """The words of the section of that title, as one paragraph."""
+        return self._fill(" ".join(self._sections[title].split()), values)
 
     def _add(self, section: Section, block: str, values: Row, record: Record | None) -> None:
         block = self._shown(block, values)
@@ -190,11 +193,13 @@ class Template:
         return rest if self._holds(condition, values) else ""
 
     def _holds(self, condition: str, values: Row) -> bool:
-        path, _, word = condition.partition("=")
+        path, _, word = condition.removeprefix("!").partition("=")
         value = self._value(path, values)
-        return bool(value == word if word else value)
+        return bool(value == word if word else value) != condition.startswith("!")
 
     def _show(self, value: Any, how: str) -> str:
+        if "{" in how:
+            return self._fill(how, value)
         name, *inner = how.split() or [""]
         if name in self._shows:
             return self._shows[name](value, *(self._shows[word] for word in inner))

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from sartor.experiments.common.statistics import count
-from sartor.experiments.emnist.figures import one_lambda_figure, tables_figure
 from sartor.experiments.emnist.settings import GROUPS
 from sartor.experiments.emnist.studies import studies
 from sartor.experiments.emnist.words import (
@@ -23,7 +23,16 @@ from sartor.experiments.emnist.words import (
 )
 from sartor.report import PageKind
 from sartor.report.compare import compare_values
-from sartor.report.figures import change_figure
+from sartor.report.figures import (
+    INK,
+    Values,
+    change_figure,
+    curve,
+    drawing,
+    legend,
+    legend_outside,
+    look,
+)
 from sartor.report.numbers import amount, percent, share, spread, traffic
 from sartor.report.page import Row, Section
 from sartor.report.record import Record
@@ -107,11 +116,7 @@ def _claims(claims: Sequence[Row]) -> dict[str, Any]:
             for kind, some in counted.items()
         },
         "hurts": {"more": more, "same": len(averse) - count(averse) - more},
-        "clustering": {
-            c["group"]: {**c, "may_be_chance": not c["beyond_chance"]}
-            for c in better
-            if (c["a"], c["b"], c["margin"]) == pair
-        },
+        "clustering": {c["group"]: c for c in better if (c["a"], c["b"], c["margin"]) == pair},
         "changes": {
             group: _ends([c for c in gains if c["group"] == group], "mean") for group in GROUPS
         },
@@ -133,8 +138,7 @@ def _hurt_by(results: Row) -> Row:
         for name in table_methods(results)
         for group, hurt in results["methods"][name].get("hurt", {}).items()
     ]
-    beyond = max(hurt["hurt_beyond_chance"] for hurt in found)
-    return {**_ends(found, "hurt"), "beyond": beyond, "nobody": not beyond}
+    return {**_ends(found, "hurt"), "beyond": max(hurt["hurt_beyond_chance"] for hurt in found)}
 
 
 def _tables(results: Row) -> dict[str, Any]:
@@ -176,6 +180,58 @@ def _gain_figures(record: Record) -> list[tuple[Figure, str, Path]]:
         caption = f"On {titled(row)}: every writer of every seed, on its own test images."
         figures.append((figure, caption, record.figure(f"gains-{row}")))
     return figures
+
+
+def _percents(values: list[float | None]) -> Values:
+    return np.array([np.nan if value is None else 100 * value for value in values])
+
+
+def tables_figure(results: Row) -> Figure:
+    """Every cell of both tables with its interval, and the paper's number."""
+    names, real = table_methods(results), not results["data"]["generated"]
+    paper = "the paper" if real else "the paper, real EMNIST"
+    with drawing(7.2, 1.5 + 0.36 * len(names)) as (figure, axes):
+        for n, (table, group) in enumerate(TABLES.items()):
+            colour, marker, y = look(n + 1)[0], "os"[n], np.arange(len(names)) + 0.3 * n - 0.15
+            cells = [results[table][row][column] for row, column in names.values()]
+            mean, low, high = (_percents([c[k] for c in cells]) for k in ("mean", "low", "high"))
+            error = np.maximum([mean - low, high - mean], 0)
+            axes.errorbar(
+                mean, y, xerr=error, fmt=marker, color=colour, markersize=5, capsize=2.5,
+                linewidth=1.2, label=group,
+            )  # fmt: skip
+            theirs = _percents([results["paper"][table][r][c] for r, c in names.values()])
+            axes.plot(
+                theirs, y, marker, color=colour, markerfacecolor="none", markersize=6.5,
+                label=f"{group}, {paper}",
+            )  # fmt: skip
+        axes.set_yticks(range(len(names)), [titled(name) for name in names])
+        axes.invert_yaxis()
+        for at, (_, column) in enumerate(names.values()):
+            if at and column == "initial":
+                axes.axhline(at - 0.5, color=INK, linewidth=0.5, alpha=0.5)
+        axes.set_xlabel("test accuracy, %" + ("" if real else ", on generated handwriting"))
+        axes.grid(axis="x", linewidth=0.6)
+        axes.tick_params(axis="y", length=0)
+        legend(axes, loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, fontsize=9)
+        return figure
+
+
+def one_lambda_figure(results: Row) -> Figure:
+    """Accuracy with one λ for all, and with the λ that writers choose."""
+    found, chosen = results["lambda"], results["methods"]["fedavg + dapper"]["accuracy"]
+    with drawing(6.4, 3.4) as (figure, axes):
+        for n, group in enumerate(TABLES.values()):
+            colour = look(n + 1)[0]
+            style = f"{'os'[n]}-"
+            curve(axes, found["cover"], found[group], group, colour, style=style, scale=100)
+            own = _percents([chosen[group]["mean"]])[0]
+            axes.axhline(own, color=colour, linestyle="--", linewidth=1, label=f"{group}, chosen")
+        axes.set_xlabel("λ, the weight of the writer's own images")
+        axes.set_ylabel("test accuracy, %")
+        axes.grid(axis="y", linewidth=0.6)
+        legend_outside(axes)
+        return figure
 
 
 def _gained(results: Row, group: str) -> Sequence[Row]:

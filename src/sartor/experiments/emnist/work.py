@@ -27,20 +27,11 @@ from sartor.errors import DataError, DivergedError, InterruptedRun
 from sartor.evaluation import Scores
 from sartor.evaluation.statistics import jsonable
 from sartor.experiments.common.directory import ExperimentDirectory
-from sartor.experiments.common.saved import check_recipe, damaged, recipe_for, slug
+from sartor.experiments.common.saved import Part, check_recipe, damaged, recipe_for, slug
 from sartor.experiments.common.workers import workers
 from sartor.experiments.emnist.methods import Family, families
-from sartor.experiments.emnist.seed_result import SeedResult
-from sartor.experiments.emnist.settings import (
-    SMOOTHING,
-    UNSEEN,
-    VALIDATION,
-    EmnistSettings,
-    Order,
-    divide,
-    whole,
-)
-from sartor.files import read_json, write_json
+from sartor.experiments.emnist.settings import CONSTANTS, EmnistSettings, Order, divide, whole
+from sartor.files import read_json, save_tree, write_json
 from sartor.interrupts import asked_to_stop
 from sartor.personal import Personal
 from sartor.runs.record import versions
@@ -48,11 +39,44 @@ from sartor.runs.record import versions
 TUNING = 100
 """How many seen writers Local's settings are chosen on."""
 
-CONSTANTS = [TUNING, SMOOTHING, UNSEEN, VALIDATION]
-"""What results depend on besides the settings."""
-
 AT_ONCE = 3
 """Methods that run at the same time on a GPU: while one computes, others are compiled."""
+
+ARRAYS = ("size", "test_size", "seen", "example_loss", "example_correct")
+
+
+@dataclasses.dataclass(frozen=True)
+class SeedResult(Part):
+    """One method on the writers of one seed.
+
+    Attributes:
+        scores: its scores on every writer's test images.
+        facts: its cost, what was chosen, how long it took, and the like.
+    """
+
+    scores: Scores
+    facts: dict[str, Any]
+
+    def save(self, path: Path, recipe: str) -> None:
+        """Write it, completely or not at all."""
+        scores = self.scores
+        arrays = {name: np.asarray(getattr(scores, name)) for name in ARRAYS}
+        arrays |= {f"extra {name}": np.asarray(v) for name, v in scores.extra.items()}
+        about = {"clients": scores.client, "domain": scores.domain, "method": scores.method}
+        metadata = {"about": json.dumps(about), "facts": json.dumps(self.facts), "recipe": recipe}
+        save_tree(path, arrays, metadata)
+
+    @classmethod
+    def restored(cls, arrays: dict[str, Any], metadata: dict[str, str]) -> SeedResult:
+        """The result that a file holds."""
+        about, facts = (json.loads(metadata[key]) for key in ("about", "facts"))
+        columns: dict[str, Any] = {name: arrays.pop(name) for name in ARRAYS}
+        extra = {name.removeprefix("extra "): values for name, values in arrays.items()}
+        scores = Scores(
+            about["method"], about["clients"], domain=about["domain"], extra=extra, **columns
+        )
+        return cls(scores, dict(facts))
+
 
 Results = dict[tuple[int, str], SeedResult]
 """Results by seed and method."""
@@ -77,66 +101,55 @@ class FixedClusters:
         return {"name": "fixed", "cluster": dict(self.cluster)}
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class SeedData:
-    """The writers of one seed.
-
-    Attributes:
-        settings: the settings of the experiment.
-        raw: the writers.
-        number: the number of the seed, from 0 on.
-        root: the directory for the results of all seeds.
-    """
-
-    settings: EmnistSettings
-    raw: ClientData
-    number: int
-    root: Path
-
-    @property
-    def seed(self) -> int:
-        """Seed of the division and of all training."""
-        return self.settings.seed * 1009 + self.number
-
-    def path(self, name: str) -> Path:
-        """A file of this seed."""
-        return self.root / f"seed-{self.number}" / f"{slug(name)}.safetensors"
-
-    @made_once(maxsize=8)
-    def view(self, order: Order, all_images: bool) -> ClientData:
-        """The writers in an order, the last ones unseen; with ``all_images``, none held out."""
-        return whole(self.view(order, False)) if all_images else divide(self.raw, order, self.seed)
+@made_once(maxsize=8)
+def view(writers: ClientData, order: Order, seed: int, all_images: bool) -> ClientData:
+    """The writers in an order, the last ones unseen; with ``all_images``, none held out."""
+    return whole(view(writers, order, seed, False)) if all_images else divide(writers, order, seed)
 
 
 class FamilyRun:
     """A family in one seed; several threads may ask for its results.
 
     Args:
-        seed: the writers.
+        settings: the settings of the experiment.
+        writers: all writers.
+        number: the number of the seed, from 0 on.
+        root: the directory for the results of all seeds.
         family: the central model and the personal models that start from it.
         say: called with a few words about the current work.
     """
 
-    def __init__(self, seed: SeedData, family: Family, say: Callable[[str], None]) -> None:
-        self.seed, self.family, self.settings, self._say = seed, family, seed.settings, say
-        self.data = seed.view(family.order, False)
+    def __init__(
+        self, settings: EmnistSettings, writers: ClientData, number: int, root: Path,
+        family: Family, say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.settings, self.number, self.family = settings, number, family
+        self._writers, self._root, self._say = writers, root, say
+        self._seed = settings.seed * 1009 + number
+        self.data = self._view(all_images=False)
         for name, group in (("seen", self.data.seen), ("unseen", ~self.data.seen)):
             if not self.data.sizes("test")[group].any():
                 raise DataError(f"{family.name}: no {name} writer has test images; add some")
         self._lock = threading.RLock()
         self._left = set(family.methods())
-        self._tuned: dict[str, Any] | None = None
+        self._tuned: dict[str, Any] = {}
         self._trained: CentralModel | None = None
         self._seconds = 0.0
-        self._checkpoint = seed.path(f"central-{family.name}")
+        self._checkpoint = self._path(f"central-{family.name}")
         self._common: dict[str, Any] = {
-            "seed": seed.seed, "engine": self.settings.engine, "progress": False
+            "seed": self._seed, "engine": settings.engine, "progress": False
         }  # fmt: skip
+
+    def _view(self, all_images: bool) -> ClientData:
+        return view(self._writers, self.family.order, self._seed, all_images)
+
+    def _path(self, name: str) -> Path:
+        return self._root / f"seed-{self.number}" / f"{slug(name)}.safetensors"
 
     def result(self, name: str) -> tuple[SeedResult, bool]:
         """The result of one of the family's methods, and whether it is new."""
         tuned = self.tune()
-        path, recipe = self.seed.path(name), self._recipe(name)
+        path, recipe = self._path(name), self._recipe(name)
         new = not path.exists()
         if new:
             central = self.central()
@@ -159,14 +172,14 @@ class FamilyRun:
     def _recipe(self, name: str) -> str:
         family, settings = self.family, self.settings
         algorithms = [family.central, family.methods()[name]]
-        settled = [settings.network, settings.precision, self.seed.seed]
-        return self._recipe_for(
-            [_described(algorithms), family.order, family.all_images, *settled, CONSTANTS]
-        )
+        settled = [settings.network, settings.precision, self._seed]
+        return self._recipe_for(algorithms, family.order, family.all_images, *settled)
 
-    def _recipe_for(self, what: list[Any]) -> str:
+    def _recipe_for(self, algorithms: Iterable[Any], *settled: Any) -> str:
         """What a result depends on: how it is computed, the data, and the versions."""
-        return recipe_for(json.dumps([json.dumps(what), self.seed.raw.fingerprint, versions()]))
+        described = [describe(algorithm) for algorithm in algorithms if algorithm is not None]
+        what = json.dumps([described, *settled, [TUNING, *CONSTANTS]])
+        return recipe_for(json.dumps([what, self._writers.fingerprint, versions()]))
 
     def central(self) -> CentralModel | None:
         """The central model; the first thread that needs it trains it."""
@@ -179,7 +192,7 @@ class FamilyRun:
             began = time.perf_counter()
             central = family.central.fit(
                 self.settings.model,
-                self.seed.view(family.order, family.all_images),
+                self._view(family.all_images),
                 checkpoint=self._checkpoint,
                 on_chunk=lambda chunk: self._say(f"{family.name}, round {chunk.stop}"),
                 **self._common,
@@ -217,7 +230,7 @@ class FamilyRun:
         self, personal: Personal, central: CentralModel | None
     ) -> tuple[Scores, dict[str, Any]]:
         chooses = len(personal.choices().cover) > 1
-        data = self.seed.view(self.family.order, not chooses)
+        data = self._view(all_images=not chooses)
         models = personal.fit(central or self.settings.model, data, keep=False, **self._common)
         scores = dataclasses.replace(models.evaluate(data), baseline=None)
         cost = models.cost
@@ -239,26 +252,22 @@ class FamilyRun:
     def tune(self) -> dict[str, Any]:
         """Set what validation chooses on the first seed; returns the choice and its reasons."""
         with self._lock:
-            if self._tuned is None:
-                self._tuned = {}
-                grid = self.family.grid
-                if grid:
-                    losses = self._validation_losses()
-                    best, candidates = int(np.argmin(losses)), [plain(change) for change in grid]
-                    self.family = self.family.with_settings(grid[best])
-                    tried = list(zip(candidates, losses, strict=True))
-                    self._tuned = {"chosen": candidates[best], "tried": tried}
+            grid = self.family.grid
+            if grid and not self._tuned:
+                losses = self._validation_losses()
+                best, candidates = int(np.argmin(losses)), [plain(change) for change in grid]
+                self.family = self.family.with_settings(grid[best])
+                tried = list(zip(candidates, losses, strict=True))
+                self._tuned = {"chosen": candidates[best], "tried": tried}
             return self._tuned
 
     def _validation_losses(self) -> list[float]:
         """The loss of every candidate for seen writers of the first seed; saved one by one."""
         family, settings = self.family, self.settings
-        path = self.seed.root / f"chosen-{slug(family.name)}.json"
+        path = self._root / f"chosen-{slug(family.name)}.json"
         settled = [settings.network, settings.precision, settings.seed, family.order]
         algorithms = [family.central, *family.personal.values()]
-        recipe = self._recipe_for(
-            [_described(algorithms), *map(plain, family.grid), settled, CONSTANTS]
-        )
+        recipe = self._recipe_for(algorithms, *map(plain, family.grid), settled)
         saved = read_json(path) if path.exists() else {"recipe": recipe, "losses": []}
         if not isinstance(saved, dict) or not isinstance(saved.get("losses"), list):
             raise damaged(path)
@@ -301,7 +310,7 @@ def run_all(
 
         def work(run: FamilyRun, name: str) -> None:
             result, new = run.result(name)
-            number, accuracy = run.seed.number, result.scores.accuracy
+            number, accuracy = run.number, result.scores.accuracy
             results[number, name] = result
             crew.count()
             if new and accuracy is not None:
@@ -312,8 +321,8 @@ def run_all(
                 crew.bar.line(f"seed {number}, {name}: {mean:.1%} in {seconds:.0f} s")
 
         for number in range(settings.seeds):
-            seed = SeedData(settings, data, number, directory.checkpoint)
-            runs = [FamilyRun(seed, family, crew.say) for family in todo]
+            where = settings, data, number, directory.checkpoint
+            runs = [FamilyRun(*where, family, crew.say) for family in todo]
             tasks = [(run, name) for run in runs for name in run.family.methods()]
             crew.run([functools.partial(work, *task) for task in sorted(tasks, key=_rank)])
     return {key: results[key] for key in itertools.product(range(settings.seeds), names)}
@@ -353,10 +362,6 @@ def _memory() -> dict[str, int | None]:
         "host_bytes": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
         "device_bytes": stats.get("peak_bytes_in_use"),
     }
-
-
-def _described(algorithms: Iterable[Any]) -> list[dict[str, Any]]:
-    return [describe(algorithm) for algorithm in algorithms if algorithm is not None]
 
 
 def plain(change: dict[str, Any]) -> dict[str, Any]:

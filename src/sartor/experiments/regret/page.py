@@ -69,8 +69,8 @@ def _kind(place: int, kind: str, rows: list[Row]) -> Row:
         shown.append({
             **row,
             "size": row["samples"] or "mean",
-            "means": list(means.values()),
-            "estimates": [row[name] for name in TITLES],
+            "means": means,
+            "estimates": {title: row[name] for name, title in TITLES.items()},
             "best": [title for title, mean in means.items() if mean == min(means.values())],
             "best_title": TITLES[row["best"]],
             "best_of_all_title": TITLES.get(row["best_of_all"], row["best_of_all"]),

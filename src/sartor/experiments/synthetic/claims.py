@@ -11,9 +11,9 @@ from sartor.experiments.common.statistics import LEVEL
 from sartor.experiments.synthetic.methods import METHODS, PAPERS
 from sartor.experiments.synthetic.population import TABLE_SAMPLES, Floats, SyntheticSettings
 from sartor.experiments.synthetic.work import ResultKey, Results, table_key
-from sartor.report.page import Texts
+from sartor.report.template import Template
 
-TEXTS = Texts(Path(__file__).with_name("claims.md"))
+TEMPLATE = Template(Path(__file__).with_name("claims.md"))
 
 ROUNDING = 0.05
 """Smaller changes do not show in the paper's one decimal."""
@@ -92,10 +92,10 @@ def _best_with_few(results: Results, samples: int, limit: float) -> Verdict:
     holds, p_value, other, means = _leads(results, samples, "HypCluster")
     found = f"HypCluster has {means['HypCluster']:.3f}, and {other} {means[other]:.3f}."
     if means[other] < limit:
-        found += " " + TEXTS("few samples suffice", limit=limit)
+        found += " " + TEMPLATE.text("few samples suffice", limit=limit)
         longer = float(results[samples, METHODS[-1].name].exact.mean())
         if other == "Local" and longer > means["HypCluster"]:
-            found += " " + TEXTS("unless trained for long", longer=longer)
+            found += " " + TEMPLATE.text("unless trained for long", longer=longer)
     return holds, p_value, found
 
 
@@ -103,7 +103,7 @@ def _best_with_many(results: Results, samples: int) -> Verdict:
     holds, p_value, other, means = _leads(results, samples, "Mapper")
     found = f"Mapper has {means['Mapper']:.4f}, and {other} {means[other]:.4f}."
     if other == "Local" and means["Local"] < min(means["Mapper"], means["Finetune"]):
-        found += " " + TEXTS("uniform start", finetune=means["Finetune"])
+        found += " " + TEMPLATE.text("uniform start", finetune=means["Finetune"])
     return holds, p_value, found
 
 
@@ -117,14 +117,14 @@ def _followed_by(results: Results, samples: int) -> Verdict:
     order = ", ".join(f"{name} {mean:.4f}" for name, mean in means.items())
     first = min(means.values()) == means["Mapper"]
     holds = first and means[last] < means[other] and p_value < LEVEL
-    return holds, p_value, TEXTS("followed", order=order, gap=gap, last=last, other=other)
+    return holds, p_value, TEMPLATE.text("followed", order=order, gap=gap, last=last, other=other)
 
 
 def _alike(results: Results, samples: int) -> Verdict:
     p_value = sign_flip(_fall(results, (samples, "Finetune"), (samples, "Dapper")))
     finetune, dapper = results[samples, "Finetune"], results[samples, "Dapper"]
     difference = float(finetune.exact.mean() - dapper.exact.mean())
-    found = TEXTS(
+    found = TEMPLATE.text(
         "alike", better="Dapper" if difference > 0 else "Finetune", difference=abs(difference),
         populations=len(finetune.exact), first=sign_flip(finetune.test[0] - dapper.test[0]),
     )  # fmt: skip
@@ -146,5 +146,5 @@ def _stays(results: Results) -> Verdict:
     mean = float(fall.mean())
     p_value = max(sign_flip(fall - ROUNDING), sign_flip(fall + ROUNDING))
     way = "falls" if mean >= 0 else "rises"
-    found = TEXTS("stays", way=way, change=abs(mean), rounding=ROUNDING)
+    found = TEMPLATE.text("stays", way=way, change=abs(mean), rounding=ROUNDING)
     return abs(mean) < ROUNDING and p_value < LEVEL, p_value, found

@@ -80,10 +80,9 @@ def _lead(results: Row, sizes: Sizes) -> dict[str, Any]:
     ends = []
     for m in sorted({few, many}):
         worst = max(tuned[m].values(), key=lambda row: row["against_fedavg"]["hurt"])
-        hurt = worst["against_fedavg"]["hurt"]
         ends.append({
             "samples": m, "one": tuned[m]["FedAvg"], "four": tuned[m]["HypCluster"],
-            "worst": worst, "hurt": hurt, "nobody": hurt == 0,
+            "worst": worst, "hurt": worst["against_fedavg"]["hurt"],
         })  # fmt: skip
     claims = results["claims"]
     return {
@@ -99,23 +98,13 @@ def _lead(results: Row, sizes: Sizes) -> dict[str, Any]:
 
 
 def _methods(sizes: Sizes) -> Sequence[Row]:
-    """Every method at all numbers of samples: its losses, and what validation chose."""
+    """Every method at all numbers of samples, and where it is the best."""
     least = {m: min(row["exact_loss"] for row in rows.values()) for m, rows in sizes.items()}
     found = []
     for name in next(iter(sizes.values())):
         rows = [of[name] for of in sizes.values()]
-        found.append({
-            "name": name,
-            "exact": [r["exact_loss"] for r in rows],
-            "best": [amount(r["samples"]) for r in rows if r["exact_loss"] == least[r["samples"]]],
-            "test": [
-                f"{number(r['test_loss'])} ({number(r['low'])} to {number(r['high'])})"
-                for r in rows
-            ],
-            "tuned": [
-                f"{r['rate']:g}" + (f", {r['smoothing']:g}" if r["smoothing"] else "") for r in rows
-            ],
-        })  # fmt: skip
+        best = [amount(r["samples"]) for r in rows if r["exact_loss"] == least[r["samples"]]]
+        found.append({"name": name, "rows": rows, "best": best})
     return found
 
 
