@@ -143,9 +143,9 @@ def _method(pooled: PooledSeeds, name: str) -> dict[str, Any]:
             g: pooled.estimate(pooled.values(name, g, "oracle_accuracy")) for g in GROUPS
         }
     if "lambda" in scores.extra:
-        for group in GROUPS:
-            chosen = [r.scores.extra["lambda"][member(r.scores, group)] for r in results]
-            found.setdefault("lambda", {})[group] = shares(np.concatenate(chosen))
+        every = [result.scores for result in results]
+        chosen = {g: [s.extra["lambda"][member(s, g)] for s in every] for g in GROUPS}
+        found["lambda"] = {g: shares(np.concatenate(values)) for g, values in chosen.items()}
     central = name.partition(" + ")[0]
     if central != name:
         found |= _against(pooled, name, central)

@@ -146,10 +146,8 @@ class SizeRun:
             choice = self.chosen[method.tuned_like]
             if not method.smooths:
                 choice = choice._replace(smoothing=self.settings.smoothing)
-        self._train_centrals(method, tuning=False)
-        scores = self._vectorized(
-            lambda n: self._score(method, n, choice, tuning=False), range(self.settings.seeds)
-        )
+        everyone = [(n, choice) for n in range(self.settings.seeds)]
+        scores = self._scores(method, everyone, tuning=False)
         columns = dict(zip(PopulationScores._fields, zip(*scores, strict=True), strict=True))
         costs = columns.pop("cost")
         arrays = {n: np.stack(v).astype(float) for n, v in columns.items() if v[0] is not None}
@@ -162,10 +160,7 @@ class SizeRun:
         """The mean validation loss of every candidate of a method."""
         grid = method.grid(self.settings)
         items = [(n, candidate) for candidate in grid for n in range(TUNING)]
-        self._train_centrals(method, tuning=True)
-        losses = self._vectorized(
-            lambda item: float(self._score(method, *item, tuning=True).test.mean()), items
-        )
+        losses = [each.test.mean() for each in self._scores(method, items, tuning=True)]
         means = np.reshape(losses, (len(grid), TUNING)).mean(axis=1)
         return list(zip(grid, means.tolist(), strict=True))
 
@@ -177,9 +172,17 @@ class SizeRun:
         width = TUNING * len(METHODS[0].grid(self.settings))
         return side_by_side(work, items, width=width, until=self.stopping)
 
-    def _score(self, method: Method, n: int, choice: Tuned, *, tuning: bool) -> PopulationScores:
-        fitted = self._fit(method, n, choice, tuning=tuning)
-        return measure(self.settings, self._populations[tuning][n], fitted)
+    def _scores(
+        self, method: Method, items: Sequence[tuple[int, Tuned]], *, tuning: bool
+    ) -> list[PopulationScores]:
+        """The scores of a method on some populations, each with a choice."""
+        self._train_centrals(method, tuning=tuning)
+
+        def score(item: tuple[int, Tuned]) -> PopulationScores:
+            fitted = self._fit(method, *item, tuning=tuning)
+            return measure(self.settings, self._populations[tuning][item[0]], fitted)
+
+        return self._vectorized(score, items)
 
     def _fit(self, method: Method, n: int, choice: Tuned, *, tuning: bool) -> Fitted:
         population = self._populations[tuning][n]
