@@ -72,10 +72,10 @@ def damaged(path: Path) -> FileError:
     return FileError(f"{path} is damaged; remove it, and it is computed again")
 
 
-def slug(name: str, keep: str = ".") -> str:
+def slug(name: str) -> str:
     """A name as part of a file name.
 
     >>> slug("fedavg + dapper with λ = 0.5")
     'fedavg-dapper-with-0.5'
     """
-    return re.sub(f"[^a-zA-Z0-9{keep}]+", "-", name)
+    return re.sub("[^a-zA-Z0-9.]+", "-", name)

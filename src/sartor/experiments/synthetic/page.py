@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from matplotlib.figure import Figure
 
 from sartor.experiments.common.statistics import count
+from sartor.experiments.synthetic.methods import METHODS
 from sartor.report import PageKind
 from sartor.report.compare import compare_values
 from sartor.report.figures import INK, change_figure, curve, drawing, legend_outside, log_axis, look
@@ -21,12 +22,6 @@ from sartor.report.runs import client_values, cost_table, provenance, sorted_key
 from sartor.report.template import Template
 
 TEMPLATE = Template(Path(__file__).with_name("page.md"))
-
-ORDER = (
-    "FedAvg", "HypCluster", "Local", "Finetune", "Dapper", "Mapper", "HypCluster + Dapper",
-    "HypCluster + Mapper",
-)  # fmt: skip
-"""The order of the methods' colours."""
 
 Sizes = Mapping[int, Mapping[str, Row]]
 """The losses by number of samples, then by method."""
@@ -110,10 +105,11 @@ def _methods(sizes: Sizes) -> Sequence[Row]:
 
 def _loss_figure(sizes: Sizes, limits: Row, excess: bool = False) -> Figure:
     """The exact loss of every method; or how far it is above the least possible loss."""
+    names = [method.name for method in METHODS]
     with drawing(7.2, 4.0) as (figure, axes):
         for name in next(iter(sizes.values())):
             rows = [sizes[m][name] for m in sizes]
-            colour = look(ORDER.index(name.partition(",")[0]))[0]
+            colour = look(names.index(name.partition(",")[0]))[0]
             curve(
                 axes, list(sizes), rows, name, colour, style="o-" if rows[0]["tried"] else "o:",
                 less=limits["bayes"] if excess else 0.0,

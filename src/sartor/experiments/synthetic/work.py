@@ -98,7 +98,7 @@ def table_key(q: int) -> ResultKey:
 
 def path_of(key: ResultKey, directory: Path) -> Path:
     """The file of a result."""
-    return directory / f"{key[0]:04d}-{slug(key[1], keep='')}.safetensors"
+    return directory / f"{key[0]:04d}-{slug(key[1])}.safetensors"
 
 
 def tasks(settings: SyntheticSettings) -> list[list[ResultKey]]:
