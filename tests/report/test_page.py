@@ -198,3 +198,33 @@ def test_a_template_names_what_is_missing(tmp_path):
     for values in ({}, {"a": {}}):
         with pytest.raises(KeyError):
             Template(tmp_path / "page.md").sections(values)
+
+
+def test_conditions_inside_a_template(tmp_path):
+    text = "# One\n\nA[?b:, {b:g} of {c}][?!b:, none].\n\n?c=all\nEverything.\n\n?!c=all\nSome.\n\n"
+    (tmp_path / "page.md").write_text(text + "- *rows {name}: {n}\n- ?b Yes.\n- ?!b No.\n")
+    template, rows = Template(tmp_path / "page.md"), [{"name": "x", "n": 1}, {"name": "y", "n": 2}]
+    (section,) = template.sections({"b": 2.0, "c": "all", "rows": rows})
+    lead = '<div class="lead"><p>x: 1</p><p>y: 2</p><p>Yes.</p></div>'
+    assert section.parts == ["<p>A, 2 of all.</p>", "<p>Everything.</p>", lead]
+    (section,) = template.sections({"b": 0, "c": "few", "rows": []})
+    lead = '<div class="lead"><p>No.</p></div>'
+    assert section.parts == ["<p>A, none.</p>", "<p>Some.</p>", lead]
+
+
+def test_columns_of_a_template_are_lists_or_mappings(tmp_path):
+    text = "# One\n\n[rows]\n| name | λ = *keys | last |\n| --- | :-- | --- |\n"
+    values = {
+        "keys": ["0", "1"],
+        "rows": {"a": {"by_key": {"1": 0.5}, "in_order": [0.25], "of": [{"q": 3}], "n": 7}},
+    }
+    for body, cells in (
+        ("*by_key:share", ["0.0%", "50.0%"]),  # a key that is missing counts as 0
+        ("*in_order:share", ["25.0%", ""]),
+        ("*of:q is {q}", ["q is 3", ""]),
+    ):
+        (tmp_path / "page.md").write_text(f"{text}| {{name}} | {body} | {{n}} |\n")
+        (section,) = Template(tmp_path / "page.md").sections(values)
+        head, shown = rows_of(section)
+        assert head == [("", "name"), ("left", "λ = 0"), ("left", "λ = 1"), ("", "last")]
+        assert [words for _, words in shown] == ["a", *cells, "7"]

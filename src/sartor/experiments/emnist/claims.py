@@ -99,7 +99,7 @@ def _central(name: str) -> tuple[str, bool]:
 
 
 def comparisons(pooled: PooledSeeds, names: Collection[str]) -> list[dict[str, Any]]:
-    """The differences between controls and other methods, as far as there are results."""
+    """The differences between controls and other methods, where both have results."""
     found = [
         {"a": a, "b": b, "group": group, **pooled.difference(a, b, group)}
         for a, b in COMPARED

@@ -99,7 +99,7 @@ class Method(NamedTuple):
 
 
 def epochs_for(samples: int) -> int:
-    """Passes over a client's samples, such that all clients take about the same number of steps."""
+    """Passes over a client's samples, so that all clients take about the same number of steps."""
     return max(1, round(STEPS / -(-samples // BATCH)))
 
 
