@@ -9,8 +9,7 @@ import numpy as np
 from sartor.data.dataset import assemble
 from sartor.evaluation import Scores
 from sartor.experiments import emnist, regret, synthetic
-from sartor.experiments.emnist.seed_result import SeedResult
-from sartor.experiments.emnist.work import FamilyRun
+from sartor.experiments.emnist.work import FamilyRun, SeedResult
 from sartor.experiments.regret import work as regret_work
 from sartor.experiments.regret.work import PopulationResult
 from sartor.experiments.synthetic.methods import Tuned
@@ -32,8 +31,9 @@ def method_result(settings, samples, name):
     cluster = random.integers(4, size=shape).astype(float) if "Hyp" in name else None
     tried = [(Tuned(0.5, 0.0), 2.5), (Tuned(2.0, 0.0), 2.25)]
     return MethodResult(
-        exact + 0.01, exact, exact + 0.2, lambda_, cluster, Tuned(2.0, 0.0),
-        [] if name.startswith("Local,") else tried, COST, 1.5,
+        test=exact + 0.01, exact=exact, smoothed=exact + 0.2, lambda_=lambda_, cluster=cluster,
+        choice=Tuned(2.0, 0.0), tried=[] if name.startswith("Local,") else tried, cost=COST,
+        seconds=1.5,
     )  # fmt: skip
 
 
@@ -49,8 +49,8 @@ def stub_synthetic(patch, calls=None):
     patch.setattr(SizeRun, "__init__", _bare_size)
 
 
-def _bare_size(self, settings, samples, stopping=None):
-    self.settings, self.samples, self.stopping, self.chosen = settings, samples, stopping, {}
+def _bare_size(self, settings, samples, chosen, stopping=None):
+    self.settings, self.samples, self.chosen, self.stopping = settings, samples, chosen, stopping
 
 
 def made_up_synthetic(settings, out, patch):
@@ -107,7 +107,7 @@ def stub_emnist(patch, data, calls=None):
 
     def compute(self, name, central):
         if calls is not None:
-            calls.append((self.seed.number, name))
+            calls.append((self.number, name))
         return seed_result(self, name)
 
     def try_candidate(self, family):
@@ -123,7 +123,7 @@ def stub_emnist(patch, data, calls=None):
 def seed_result(run, name):
     """A result of the EMNIST experiment."""
     family, data, writers = run.family, run.data, len(run.data)
-    random = generator(run.seed.number, name)
+    random = generator(run.number, name)
     extra, facts = {}, {"cost": COST}
     personal = family.central is None or name != family.name
     q = getattr(family.central, "q", 1)

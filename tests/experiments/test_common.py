@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from sartor.errors import CheckpointError, DataError, FileError, InterruptedRun
-from sartor.experiments.common.directory import ExperimentDirectory, ExperimentKind
-from sartor.experiments.common.saved import load_saved
+from sartor.experiments.common.directory import ExperimentDirectory
+from sartor.experiments.common.saved import Part
 from sartor.experiments.common.workers import workers
-from sartor.files import save_tree
 from sartor.interrupts import asked_to_stop
 from sartor.report import PageKind
 from sartor.report.page import Section
 
-KIND = ExperimentKind(
-    "trial", PageKind("A trial", lambda record: [Section("All")]), may_grow=("seeds", "parts")
-)
+PAGE = PageKind("A trial", lambda record: [Section("All")])
 
 
 def test_workers_run_everything_and_count_it():
@@ -92,22 +91,35 @@ def test_ctrl_c_during_the_last_part_loses_nothing():
     assert crews[-1].finished == 1
 
 
+@dataclasses.dataclass(frozen=True)
+class Bread(Part):
+    loss: np.ndarray
+    names: list[str]
+    salt: np.ndarray | None = None
+
+
+class Cake(Bread):
+    recipe_key = "versions"
+
+
 def test_saved_parts_are_read_back_or_refused(tmp_path):
     path = tmp_path / "part.safetensors"
-    save_tree(path, {"loss": np.arange(3.0)}, {"recipe": "flour and water"})
-    arrays, metadata = load_saved(path, "flour and water")
-    assert arrays["loss"].tolist() == [0, 1, 2] and metadata["recipe"] == "flour and water"
+    Bread(np.arange(3.0), ["rye"]).save(path, "flour and water")
+    found = Bread.load(path, "flour and water")
+    assert found.loss.tolist() == [0, 1, 2] and found.names == ["rye"] and found.salt is None
     with pytest.raises(CheckpointError, match=r"by another version .* remove .* to compute every"):
-        load_saved(path, "flour and milk")
+        Bread.load(path, "flour and milk")
     with pytest.raises(FileError, match="is damaged; remove it, and it is computed again"):
-        load_saved(path, "flour and water", "versions")
+        Cake.load(path, "flour and water")
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(FileError, match="is damaged; remove it, and it is computed again"):
-        load_saved(path, "flour and water")
+        Bread.load(path, "flour and water")
 
 
-def directory(out, resume=False, kind=KIND, **settings):
-    return ExperimentDirectory(out, kind, {"seeds": 2, "parts": ["a"], **settings}, resume=resume)
+def directory(out, resume=False, name="trial", **changes):
+    settings = SimpleNamespace(**{"seeds": 2, "parts": ("a",), **changes})
+    may_grow = ("seeds", "parts")
+    return ExperimentDirectory(out, name, PAGE, settings, resume=resume, may_grow=may_grow)
 
 
 def finished(out):
@@ -148,7 +160,7 @@ def test_other_directories_are_left_alone(tmp_path):
     with pytest.raises(FileError, match=r"is not empty; continue its experiment with --resume"):
         directory(tmp_path / "out")
     with pytest.raises(FileError, match="is not of this experiment"):
-        directory(tmp_path / "out", resume=True, kind=ExperimentKind("other", KIND.page))
+        directory(tmp_path / "out", resume=True, name="other")
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match="is a file; --out names a directory"):
         directory(tmp_path / "file")

@@ -14,8 +14,8 @@ from sartor.experiments.emnist.claims import COMPARED, claims, decide_difference
 from sartor.experiments.emnist.methods import families
 from sartor.experiments.emnist.pooled import PooledSeeds
 from sartor.experiments.emnist.results import algorithms
-from sartor.experiments.emnist.seed_result import SeedResult
 from sartor.experiments.emnist.settings import COLUMNS
+from sartor.experiments.emnist.work import SeedResult
 
 
 def made_up(accuracies, seen, domain="a"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import threading
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,7 +13,7 @@ import sartor
 from sartor.experiments.emnist import EmnistSettings, as_text, reproduce
 from sartor.experiments.emnist.methods import families
 from sartor.experiments.emnist.settings import COLUMNS, PAPER
-from sartor.experiments.emnist.work import FamilyRun, SeedData
+from sartor.experiments.emnist.work import FamilyRun
 
 TINY = EmnistSettings.small(
     data="generated", writers=12, rounds=4, joint=1, cohort=4, cover=(0.0, 1.0),
@@ -76,7 +75,7 @@ def test_test_images_choose_nothing(run, tmp_path):
     x[held], y[held] = 255 - x[held], (y[held] + 7) % 62
     other = dataclasses.replace(real, columns={"x": x, "y": y})
     family = next(f for f in families(TINY) if f.name == "hypcluster")
-    again = FamilyRun(SeedData(TINY, other, 0, tmp_path), family, threading.Event(), str)
+    again = FamilyRun(TINY, other, 0, tmp_path, family, str)
     result, new = again.result("hypcluster + dapper")
     table = pq.read_table(run[0] / "per_client.parquet").to_pylist()
     before = {r["client"]: r for r in table if r["method"] == "hypcluster + dapper"}
@@ -90,7 +89,7 @@ def test_held_out_images_choose_the_settings_of_local(tmp_path):
     settings = dataclasses.replace(TINY, parts=("tables", "local"))
     grid = tuple({"learning_rate": rate, "epochs": 1} for rate in (1e-9, 0.1))
     local = next(f for f in families(settings) if f.name == "local")._replace(grid=grid)
-    seed = SeedData(settings, sartor.data.handwriting(TINY.writers), 0, tmp_path)
-    found = FamilyRun(seed, local, threading.Event(), str).tune()
+    writers = sartor.data.handwriting(TINY.writers)
+    found = FamilyRun(settings, writers, 0, tmp_path, local, str).tune()
     assert found["chosen"] == grid[1]  # the first hardly moves
     assert found["tried"][0][1] == pytest.approx(np.log(62), abs=0.5)  # it guesses

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import shutil
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -15,9 +14,8 @@ from made_up import made_up_writers, seed_result, stub_emnist
 from sartor.errors import CheckpointError, DataError, DivergedError, FileError, InterruptedRun
 from sartor.experiments.emnist import EmnistSettings, reproduce, work
 from sartor.experiments.emnist.methods import families
-from sartor.experiments.emnist.seed_result import SeedResult
 from sartor.experiments.emnist.settings import divide
-from sartor.experiments.emnist.work import FamilyRun, SeedData
+from sartor.experiments.emnist.work import FamilyRun, SeedResult
 from sartor.files import read_metadata
 from sartor.runs.toml import to_toml
 
@@ -146,7 +144,7 @@ def test_damaged_results_are_named(finished, tmp_path, damage):
 def test_choices_are_kept_and_a_diverged_candidate_is_none(tmp_path, monkeypatch):
     grid = ({"learning_rate": 1e30, "epochs": 1}, {"learning_rate": 0.05, "epochs": 1})
     family = next(f for f in families(SMALL) if f.name == "local")._replace(grid=grid)
-    seed, said = SeedData(SMALL, made_up_writers(), 0, tmp_path), []
+    writers, said = made_up_writers(), []
 
     def attempt(self, family):
         if family.personal["local"].learning_rate > 1:
@@ -156,7 +154,7 @@ def test_choices_are_kept_and_a_diverged_candidate_is_none(tmp_path, monkeypatch
     monkeypatch.setattr(FamilyRun, "_try", attempt)
 
     def run(family=family):
-        return FamilyRun(seed, family, threading.Event(), said.append)
+        return FamilyRun(SMALL, writers, 0, tmp_path, family, said.append)
 
     found = run().tune()
     assert found["chosen"] == grid[1] and [loss for _, loss in found["tried"]] == [np.inf, 1.5]
@@ -180,6 +178,5 @@ def test_writers_without_test_images_are_named_before_any_training(tmp_path):
     ends = np.cumsum(sizes).reshape(sizes.shape)
     moved = np.concatenate([ends[:, -1:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
     lacking = dataclasses.replace(data, rows=data.rows[keep], bounds=moved)
-    seed = SeedData(SMALL, lacking, 0, tmp_path)
     with pytest.raises(DataError, match="no unseen writer has test images"):
-        FamilyRun(seed, families(SMALL)[0], threading.Event(), print)
+        FamilyRun(SMALL, lacking, 0, tmp_path, families(SMALL)[0], print)

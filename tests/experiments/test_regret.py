@@ -12,7 +12,7 @@ from made_up import stub_regret
 from sartor.errors import CheckpointError, ConfigError
 from sartor.experiments import regret
 from sartor.experiments.regret import RegretSettings, work
-from sartor.experiments.regret.work import CONSTANT, PopulationResult
+from sartor.experiments.regret.work import CONSTANT, PopulationResult, path_of
 from sartor.experiments.synthetic.population import bayes_limit
 
 
@@ -44,7 +44,7 @@ def test_only_missing_results_are_computed_again(tmp_path, no_figures, monkeypat
     stub_regret(monkeypatch, calls)
     results = regret.reproduce(settings, tmp_path / "out", progress=False)
     assert len(calls) == 8 and len(set(calls)) == 8
-    calls[1].path(tmp_path / "out" / "checkpoint").unlink()
+    path_of(calls[1], tmp_path / "out" / "checkpoint").unlink()
     again = regret.reproduce(settings, tmp_path / "out", resume=True, progress=False)
     assert calls[8:] == [calls[1]] and again["regret"] == results["regret"]
     monkeypatch.setattr(work, "versions", lambda: {"sartor": "another"})

@@ -34,7 +34,6 @@ from sartor.experiments.synthetic.results import _facts
 from sartor.experiments.synthetic.work import (
     CLUSTERS,
     MethodResult,
-    ResultKey,
     SizeRun,
     table_key,
     tasks,
@@ -137,15 +136,14 @@ def test_every_method_tries_the_same_points():
 
 
 def test_what_takes_over_a_choice_trains_with_it():
-    size = SizeRun(SMALL, 5)
-    size.chosen = {"Local": Tuned(2.0, 0.3), "HypCluster": Tuned(2.0, 0.3)}
+    size = SizeRun(SMALL, 5, {"Local": Tuned(2.0, 0.3), "HypCluster": Tuned(2.0, 0.3)})
     assert size.run(METHODS[-1].name).choice == Tuned(2.0, 0.0)  # it shows what smoothing does
 
 
 @pytest.mark.parametrize("q", [2, 3, 5])
 def test_table_1_has_a_method_for_every_q(q):
     """With the step size of HypCluster, and a choice of smoothing that is taken over with it."""
-    method = method_named(table_key(q).method)
+    method = method_named(table_key(q)[1])
     algorithm = method.algorithm(100, 0.5, None)
     usual = method_named("HypCluster").algorithm(100, 0.5, None)
     assert algorithm == dataclasses.replace(usual, q=q, restarts=methods.RESTARTS[q])
@@ -162,7 +160,7 @@ def test_tasks_hold_every_cell_once():
 
 
 def test_exact_losses_are_expectations():
-    size = SizeRun(SMALL, 5)
+    size = SizeRun(SMALL, 5, {})
     local = next(m for m in METHODS if m.name == "Local")
     population = size._populations[False][0]
     fitted = size._fit(local, 0, Tuned(2.0, 0.3), tuning=False)
@@ -181,7 +179,10 @@ def result(mean, lambda_=None, seeds=20):
     """A result whose exact loss has a mean over seeds, with a little noise."""
     noise = np.random.default_rng(int(1000 * mean)).normal(0, 1e-3, (seeds, 4))
     exact = mean + noise
-    return MethodResult(exact, exact, exact, lambda_, None, Tuned(1.0, 0.0), [], {}, 0.0)
+    return MethodResult(
+        test=exact, exact=exact, smoothed=exact, lambda_=lambda_, choice=Tuned(1.0, 0.0), tried=[],
+        cost={}, seconds=0.0,
+    )  # fmt: skip
 
 
 def test_shares_of_clusters_that_nobody_took():
@@ -195,16 +196,16 @@ def table(**changed):
     """Results in which the paper's claims hold, but for those that are changed."""
     few = {"HypCluster": 2.1, "FedAvg": 3.0, "Local": 2.9, "Finetune": 2.5, "Dapper": 2.5}
     many = {"Mapper": 1.9, "Finetune": 1.95, "Dapper": 1.95, "Local": 2.0, "HypCluster": 2.5}
-    found = {ResultKey(5, name): loss for name, loss in {**few, "Mapper": 2.5}.items()}
-    found |= {ResultKey(1000, name): loss for name, loss in {**many, "FedAvg": 3.1}.items()}
+    found = {(5, name): loss for name, loss in {**few, "Mapper": 2.5}.items()}
+    found |= {(1000, name): loss for name, loss in {**many, "FedAvg": 3.1}.items()}
     falls = zip(CLUSTERS, (3.1, 2.8, 2.6, 2.4, 2.38), strict=True)
     found |= {table_key(q): loss for q, loss in falls}
     known = {
-        "few": ResultKey(5, "Local"), "many": ResultKey(1000, "Local"),
-        "dapper": ResultKey(1000, "Dapper"),
+        "few": (5, "Local"), "many": (1000, "Local"),
+        "dapper": (1000, "Dapper"),
         "three": table_key(3), "five": table_key(5),
     }  # fmt: skip
-    found[ResultKey(5, METHODS[-1].name)] = 3.3
+    found[5, METHODS[-1].name] = 3.3
     found |= {known[key]: loss for key, loss in changed.items()}
     return {place: result(loss) for place, loss in found.items()}
 
@@ -254,7 +255,7 @@ def finished(tmp_path_factory):
     The other q of Table 1 would only be more of the same to compile, as would other smoothing.
     """
     out = tmp_path_factory.mktemp("synthetic") / "finished"
-    run, made_up = SizeRun.run, {table_key(q).method for q in CLUSTERS if q not in TRAINED}
+    run, made_up = SizeRun.run, {table_key(q)[1] for q in CLUSTERS if q not in TRAINED}
 
     def run_some(self, name):
         if name in made_up:

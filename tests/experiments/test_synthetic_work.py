@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import threading
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,9 +15,8 @@ from sartor.errors import CheckpointError, FileError, InterruptedRun
 from sartor.experiments.synthetic import SyntheticSettings, reproduce
 from sartor.experiments.synthetic.work import (
     MethodResult,
-    ResultKey,
     SizeRun,
-    run_size,
+    path_of,
     table_key,
     tasks,
 )
@@ -53,32 +51,31 @@ def results(out):
 
 def test_results_are_read_back(tmp_path):
     one = method_result(SMALL, 5, "Dapper")
-    one.save(tmp_path / "one.safetensors")
-    again = MethodResult.load(tmp_path / "one.safetensors")
+    one.save(tmp_path / "one.safetensors", "recipe")
+    again = MethodResult.load(tmp_path / "one.safetensors", "recipe")
     for name in ("test", "exact", "smoothed", "lambda_"):
         np.testing.assert_array_equal(getattr(one, name), getattr(again, name))
     assert again.cluster is None and again.choice == one.choice and again.tried == one.tried
     assert again.cost == one.cost and again.seconds == 1.5
 
 
-def test_results_of_other_versions_are_refused(tmp_path, monkeypatch):
-    path = tmp_path / "one.safetensors"
-    method_result(SMALL, 5, "Local").save(path)
+def test_results_of_other_versions_are_refused(calls, finished, tmp_path, monkeypatch):
+    out = shutil.copytree(finished, tmp_path / "again")
     monkeypatch.setattr("sartor.experiments.synthetic.work.current_recipe", lambda: "other")
     with pytest.raises(CheckpointError, match="by another version of Sartor or JAX"):
-        MethodResult.load(path)
+        reproduce(SMALL, out, resume=True)
 
 
 def test_only_missing_results_are_computed_again(calls, finished, tmp_path):
     out = shutil.copytree(finished, tmp_path / "again")
-    missing = [ResultKey(5, "HypCluster"), ResultKey(5, "Mapper"), table_key(3)]
+    missing = [(5, "HypCluster"), (5, "Mapper"), table_key(3)]
     for key in missing:
-        key.path(out / "checkpoint").unlink()
+        path_of(key, out / "checkpoint").unlink()
     (out / "results.json").unlink()
     (out / "checkpoint" / ".0005-Local.safetensors-0123abcd.part").touch()
     reproduce(SMALL, out, resume=True)
     assert results(out) == results(finished)
-    assert sorted(calls) == sorted((key.samples, key.method) for key in missing)
+    assert sorted(calls) == sorted(missing)
     lines = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     made = [line["event"] for line in lines].count("cell")
     assert made == len(list((out / "checkpoint").iterdir())) + 3
@@ -87,22 +84,21 @@ def test_only_missing_results_are_computed_again(calls, finished, tmp_path):
     assert before.equals(after)  # in pandas NaN equals itself
 
 
-def test_later_methods_know_the_choices_that_were_read(calls, tmp_path, monkeypatch):
+def test_later_methods_know_the_choices_that_were_read(calls, finished, tmp_path, monkeypatch):
     """A method that takes over a step size needs it, whether it was computed now or before."""
-    keys = next(task for task in tasks(SMALL) if task[0].samples == 5)
-    known = []
+    out = shutil.copytree(finished, tmp_path / "again")
+    names = [name for samples, name in next(t for t in tasks(SMALL) if t[0][0] == 5)]
+    known = {}
 
     def run(self, name):
-        known.append(dict(self.chosen))
+        known[name] = list(self.chosen)
         return method_result(self.settings, self.samples, name)
 
     monkeypatch.setattr(SizeRun, "run", run)
-    for key in keys[:3]:
-        method_result(SMALL, 5, key.method).save(key.path(tmp_path))
-    found = list(run_size(SMALL, keys, tmp_path, threading.Event()))
-    assert [key for key, _, _ in found] == keys
-    assert [new for _, _, new in found] == [False] * 3 + [True] * (len(keys) - 3)
-    assert list(known[0]) == [key.method for key in keys[:3]]
+    for name in names[3:]:
+        path_of((5, name), out / "checkpoint").unlink()
+    reproduce(SMALL, out, resume=True)
+    assert known == {name: names[:place] for place, name in enumerate(names) if place >= 3}
 
 
 def test_other_settings_are_refused(finished):

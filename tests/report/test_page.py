@@ -10,7 +10,7 @@ import pytest
 from sartor.errors import FileError
 from sartor.report import PageKind, write_report
 from sartor.report.compare import compare_values
-from sartor.report.page import Section, Texts, document
+from sartor.report.page import Section, document
 from sartor.report.runs import choices
 from sartor.report.template import Template
 
@@ -62,11 +62,11 @@ def test_the_first_section_has_no_heading_of_its_own():
 def test_texts_are_found_by_name(tmp_path):
     path = tmp_path / "page.md"
     path.write_text("What this file is for.\n\n# one\nA {what}\nin  two lines.\n\n# two\nB.\n")
-    texts = Texts(path)
-    assert texts("one", what="text") == "A text in two lines." and texts("two") == "B."
+    texts = Template(path)
+    assert texts.text("one", what="text") == "A text in two lines." and texts.text("two") == "B."
     for name in ("three", "one"):  # no such text; no value for it
         with pytest.raises(KeyError):
-            texts(name)
+            texts.text(name)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def sections(record):
 
 
 def compare(section, records):
-    compare_values(section, "score", records, lambda record: record.results["scores"], "Scores")
+    compare_values(section, "score", records, [r.results["scores"] for r in records], "Scores")
 
 
 def test_pages_of_other_kinds_are_given_from_above(directories, tmp_path):
@@ -118,10 +118,11 @@ def test_unknown_and_unreadable_results_are_named(directories, tmp_path):
 def test_choices_are_shown_where_clients_had_any():
     chosen = {"Dapper": {"lambda": {"0.0": 3, "1.0": 1}, "cluster": {"0": 4}}}
     found = choices(chosen)
-    assert found["lambdas"] == ["λ = 0.0", "λ = 1.0"] and not found["cluster"]  # no choice
-    assert found["lambda"] == {"Dapper": {"shares": [0.75, 0.25]}}
+    assert found["lambdas"] == ["0.0", "1.0"] and not found["cluster"]  # no choice
+    assert found["lambda"] == {"Dapper": {"shares": {"0.0": 0.75, "1.0": 0.25}}}
     found = choices({"HypCluster": {"cluster": {"0": 1, "1": 3}}})
-    assert found["cluster"] == {"HypCluster": {"shares": [0.25, 0.75]}} and not found["lambda"]
+    shares = {"0": 0.25, "1": 0.75}
+    assert found["cluster"] == {"HypCluster": {"shares": shares}} and not found["lambda"]
     assert choices({"Finetune": {}}) == {}
 
 
@@ -129,7 +130,7 @@ TEMPLATE = """A comment.
 
 # Scores of {who}
 
-!lead lead
+- *lead {words}
 
 - ?shown One finding
 of {who}.
@@ -170,8 +171,9 @@ Words.
 def test_a_template_is_filled_with_values(tmp_path):
     (tmp_path / "page.md").write_text(TEMPLATE)
     values = {
-        "who": NASTY, "lead": ["First."], "a": {"b": 0.5}, "c": 1.23, "shown": 1, "hidden": 0,
-        "headings": ["x", "y"], "empty": [], "items": [{"n": 1}, {"n": 2, "who": "{who}"}],
+        "who": NASTY, "lead": [{"words": "First."}], "a": {"b": 0.5}, "c": 1.23, "shown": 1,
+        "hidden": 0, "headings": ["x", "y"], "empty": [],
+        "items": [{"n": 1}, {"n": 2, "who": "{who}"}],
         "rows": {"one": {"cells": [1.0, None], "why": "so", "best": ["y"]}},
     }  # fmt: skip
     first, *repeated = Template(tmp_path / "page.md").sections(values)
@@ -196,3 +198,33 @@ def test_a_template_names_what_is_missing(tmp_path):
     for values in ({}, {"a": {}}):
         with pytest.raises(KeyError):
             Template(tmp_path / "page.md").sections(values)
+
+
+def test_conditions_inside_a_template(tmp_path):
+    text = "# One\n\nA[?b:, {b:g} of {c}][?!b:, none].\n\n?c=all\nEverything.\n\n?!c=all\nSome.\n\n"
+    (tmp_path / "page.md").write_text(text + "- *rows {name}: {n}\n- ?b Yes.\n- ?!b No.\n")
+    template, rows = Template(tmp_path / "page.md"), [{"name": "x", "n": 1}, {"name": "y", "n": 2}]
+    (section,) = template.sections({"b": 2.0, "c": "all", "rows": rows})
+    lead = '<div class="lead"><p>x: 1</p><p>y: 2</p><p>Yes.</p></div>'
+    assert section.parts == ["<p>A, 2 of all.</p>", "<p>Everything.</p>", lead]
+    (section,) = template.sections({"b": 0, "c": "few", "rows": []})
+    lead = '<div class="lead"><p>No.</p></div>'
+    assert section.parts == ["<p>A, none.</p>", "<p>Some.</p>", lead]
+
+
+def test_columns_of_a_template_are_lists_or_mappings(tmp_path):
+    text = "# One\n\n[rows]\n| name | λ = *keys | last |\n| --- | :-- | --- |\n"
+    values = {
+        "keys": ["0", "1"],
+        "rows": {"a": {"by_key": {"1": 0.5}, "in_order": [0.25], "of": [{"q": 3}], "n": 7}},
+    }
+    for body, cells in (
+        ("*by_key:share", ["0.0%", "50.0%"]),  # a key that is missing counts as 0
+        ("*in_order:share", ["25.0%", ""]),
+        ("*of:q is {q}", ["q is 3", ""]),
+    ):
+        (tmp_path / "page.md").write_text(f"{text}| {{name}} | {body} | {{n}} |\n")
+        (section,) = Template(tmp_path / "page.md").sections(values)
+        head, shown = rows_of(section)
+        assert head == [("", "name"), ("left", "λ = 0"), ("left", "λ = 1"), ("", "last")]
+        assert [words for _, words in shown] == ["a", *cells, "7"]

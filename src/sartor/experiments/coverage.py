@@ -96,9 +96,8 @@ class Draws:
         self.true: Floats = cells @ wrong
         self.seed = seed
         generator = np.random.default_rng(seed)
-        counts = [
-            generator.multinomial(m, of, draws) / m for m, of in zip(SIZES, cells, strict=True)
-        ]
+        drawn = zip(SIZES, cells, strict=True)
+        counts = [generator.multinomial(m, of, draws) / m for m, of in drawn]
         self.empirical: Floats = np.stack(counts, axis=1) @ wrong
 
     def mixed(self, weights: Floats) -> tuple[Floats, Floats]:
@@ -122,11 +121,9 @@ def coverage(
         delta: δ.
     """
     drawn, common = Draws(draws, seed), {"d": 1, "delta": delta, "constants": constants}
+    known = (_local, _global, _agnostic, _cluster, _combined)
     found = []
-    for sides in (
-        _local, _global, _agnostic, _cluster, _combined, _blitzer, _for_client, _interpolation,
-        _dapper,
-    ):  # fmt: skip
+    for sides in (*known, _blitzer, _for_client, _interpolation, _dapper):
         name, left, bound = sides(drawn, common)
         each = bound if isinstance(bound, list) else [bound] * len(left)
         right = np.array([float(b) for b in each])
@@ -150,22 +147,19 @@ def _excess(true: Floats, chosen: npt.NDArray[np.intp]) -> Floats:
 
 def _local(drawn: Draws, common: dict[str, Any]) -> Sides:
     left = _excess(drawn.true[0], drawn.empirical[:, 0].argmin(axis=1))
-    right = bounds.local(m=SIZES[0], **common)
-    return "local (equation 1)", left, right
+    return "local (equation 1)", left, bounds.local(m=SIZES[0], **common)
 
 
 def _global(drawn: Draws, common: dict[str, Any]) -> Sides:
     true, empirical = drawn.mixed(WEIGHTS)
     left = _excess(drawn.true[0], empirical.argmin(axis=1))
     disc = float(np.abs(drawn.true[0] - true).max())
-    right = bounds.global_(m=TOTAL, disc=disc, **common)
-    return "global (equation 2)", left, right
+    return "global (equation 2)", left, bounds.global_(m=TOTAL, disc=disc, **common)
 
 
 def _agnostic(drawn: Draws, common: dict[str, Any]) -> Sides:
     mixtures = [*np.eye(CLIENTS), WEIGHTS]
-    losses = np.stack([drawn.mixed(weights)[1] for weights in mixtures])
-    true = np.stack([drawn.mixed(weights)[0] for weights in mixtures])
+    true, losses = (np.stack(each) for each in zip(*map(drawn.mixed, mixtures), strict=True))
     chosen = losses.max(axis=0).argmin(axis=1)
     # The worst mixture for the trained model, or for the client's best model.
     best = np.full(len(chosen), drawn.true[0].argmin())

@@ -95,12 +95,11 @@ def odd_and_even(
     clients: int = 200, samples: int = 10, symbols: int = 50, seed: int = 0
 ) -> ClientData:
     """Even clients always draw the first symbol, odd ones any: the paper's Mapper example."""
-    draw = np.random.default_rng(seed)
-    rows = {}
-    for k in range(clients):
-        y = np.zeros(samples, int) if k % 2 == 0 else draw.integers(0, symbols, samples)
-        rows[f"client-{k:04d}"] = {"y": y}
-    return from_dict(rows)
+    draw, first = np.random.default_rng(seed), np.zeros(samples, int)
+    return from_dict({
+        f"client-{k:04d}": {"y": draw.integers(0, symbols, samples) if k % 2 else first}
+        for k in range(clients)
+    })  # fmt: skip
 
 
 def odd_excess(personal: PersonalModels, symbols: int) -> float:

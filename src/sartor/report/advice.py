@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from sartor.report.figures import INK, drawing, legend
-from sartor.report.numbers import amount, number, share, signed
+from sartor.report.numbers import amount, share
 from sartor.report.page import Row, Section
 from sartor.report.record import Record
 from sartor.report.runs import provenance
@@ -40,27 +40,27 @@ def advice_sections(record: Record) -> list[Section]:
     columns = {name: np.array(values) for name, values in record.clients().to_pydict().items()}
     clients = {(p["experiment"], p["bounds"]): p["clients"] for p in results["sharing"]}
     shared = ("local", "global", "cluster")
+    shares = sorted(results["shares"].items(), key=lambda item: -item[1])
     values = {
         **results,
-        "lead": [_summary(results), _gain(results), _promise(results)],
-        "warned": [f"Warning: {warning}" for warning in results.get("warnings", ())],
+        "advised": ", ".join(
+            f"{share(part)} are advised to {ANSWERS[name][2]}" for name, part in shares if part > 0
+        ),
+        "alike": results["shares"]["global"] == 1,
+        "gained": _gained(results),
+        "silent": results["vacuous"] == 1,
         "answers": {
             name if name == "as advised" else _title(name): found
             for name, found in results["policies"].items()
         },
         "plane": plane_figure(columns),
-        "parameters": settings["d_how"] == "parameters",
-        "known": settings["d_how"] != "parameters",
-        "d": "at most " * (settings["d_how"] != "known") + amount(settings["d"]),
         "shared": {
-            ANSWERS[a][2]: {"counts": [clients.get((a, b), 0) for b in (*shared, "nothing")]}
-            for a in shared
+            ANSWERS[a][2]: {b: clients.get((a, b), 0) for b in (*shared, "nothing")} for a in shared
         },
         "tried": ", ".join(f"{key}: {amount(n)}" for key, n in results["lambda"].items()),
         **_clients(columns),
         "candidates": ", ".join(f"{name} by {k}" for name, k in results["algorithms"].items()),
         "trust": _trust(settings["trust"]),
-        "exact": settings["radius"] is None,
     }
     if results["lambda"]:
         names = ("low", "middle", "high")
@@ -69,59 +69,23 @@ def advice_sections(record: Record) -> list[Section]:
     return [*TEMPLATE.sections(values, record), provenance(record, command)]
 
 
-def _summary(results: Row) -> str:
-    advised = ", ".join(
-        f"{share(part)} are advised to {ANSWERS[name][2]}"
-        for name, part in sorted(results["shares"].items(), key=lambda item: -item[1])
-        if part > 0
-    )
-    return (
-        f"Of {amount(results['clients'])} clients, {advised}. For {share(results['clear'])} of all "
-        "clients, the advice leads the next best answer by more than a standard deviation."
-    )
-
-
-def _gain(results: Row) -> str:
+def _gained(results: Row) -> Row:
     """What the advice gains, and what the best single answer for everybody would."""
-    if results["shares"]["global"] == 1:
-        return "No other answer was better than the global model, neither for all nor for some."
     policies, barred = results["policies"], ("as advised", *results["settings"]["barred"])
     advised = policies["as advised"]
     single = {"global": 0.0} | {
         name: found["gain"] for name, found in policies.items() if name not in barred
     }
     best = max(single, key=lambda name: single[name])
-    tested = ""
-    if advised["held_out"] is not None:
-        tested = (
-            " (advice from one half of the held-out examples gained "
-            f"{signed(advised['held_out'])} on the other half)"
-        )
-    return (
-        f"With this advice, the expected loss per example is {number(abs(advised['gain']))} "
-        f"{'lower' if advised['gain'] >= 0 else 'higher'} than with the global model, on average "
-        f"over clients{tested}. The best single answer for all, to {_title(best)}, gains "
-        f"{signed(single[best])}."
-    )
+    return {
+        "size": abs(advised["gain"]), "way": "lower" if advised["gain"] >= 0 else "higher",
+        "tested": advised["held_out"] is not None, "held_out": advised["held_out"],
+        "best": _title(best), "single": single[best],
+    }  # fmt: skip
 
 
 def _title(name: str) -> str:
     return ANSWERS[name][2] if name in ANSWERS else f"interpolate with {name}"
-
-
-def _promise(results: Row) -> str:
-    if results["vacuous"] == 1:
-        return (
-            "The bounds of the paper promise nothing here, to anybody: every bound is larger than "
-            "the largest loss."
-        )
-    of = "the clients"
-    if results["vacuous"] > 0:
-        of += f" for whom they promise anything (they do not for {share(results['vacuous'])})"
-    return (
-        "About whom to share a model with, the bounds of the paper agree for "
-        f"{share(results['agree'])} of {of}."
-    )
 
 
 def plane_figure(columns: Columns) -> Figure:
@@ -168,9 +132,10 @@ def _clients(columns: Columns) -> dict[str, Any]:
         })  # fmt: skip
     return {
         "every": rows,
-        "gain_headings": [f"gain, {name}" for name in names],
-        "cut": f" ({SHOWN} of {amount(total)} clients; all are in per_client.parquet)"
-        * (total > SHOWN),
+        "gained_by": names,
+        "cut": total > SHOWN,
+        "shown": SHOWN,
+        "total": total,
     }
 
 

@@ -63,10 +63,9 @@ def clients_figure(values: Mapping[str, Values], metric: str) -> Figure:
     """The distribution over clients: for every value, the share of clients at or below it."""
     with drawing() as (figure, axes):
         for number, (method, of_clients) in enumerate(values.items()):
-            colour, _ = look(number)
             ordered = _shares(axes, of_clients, method, number)
             if len(ordered):
-                axes.axvline(ordered.mean(), color=colour, linewidth=0.8, linestyle=":")
+                axes.axvline(ordered.mean(), color=look(number)[0], linewidth=0.8, linestyle=":")
         axes.set_xlabel(f"test {metric} of a client (dotted: mean)")
         axes.set_ylabel("share of clients")
         axes.set_ylim(0, 1)
@@ -138,17 +137,16 @@ def log_axis(axes: Any, values: Sequence[float], label: str) -> None:
     axes.set_xlabel(label)
 
 
-def legend_outside(axes: Any, fontsize: float = 9) -> None:
+def legend_outside(axes: Any) -> None:
     """A legend to the right of the axes."""
-    legend(axes, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=fontsize)
+    legend(axes, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
 
 
 def training_figure(loss: Sequence[float | None]) -> Figure:
     """The cohort's training loss in every round."""
     with drawing(6.4, 2.6) as (figure, axes):
-        axes.plot(
-            np.arange(1, len(loss) + 1), np.array(loss, float), color=COLOURS[1], linewidth=1.2
-        )
+        rounds = np.arange(1, len(loss) + 1)
+        axes.plot(rounds, np.array(loss, float), color=COLOURS[1], linewidth=1.2)
         axes.set_xlabel("round")
         axes.set_ylabel("training loss of the cohort")
         return figure
@@ -166,11 +164,9 @@ def to_svg(figure: Figure) -> str:
 
 def save_for_papers(figure: Figure, path: Path) -> None:
     """Save the figure as PNG and PDF, on white; ``path`` is the name without an ending."""
+    formats: dict[str, Any] = {"png": {"dpi": 160}, "pdf": {"metadata": {"CreationDate": None}}}
     with rc_context(STYLE):
-        for kind, settings in (
-            ("png", {"dpi": 160}),
-            ("pdf", {"metadata": {"CreationDate": None}}),
-        ):
+        for kind, settings in formats.items():
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, facecolor="white", **settings)
             write_atomic(path.with_name(f"{path.name}.{kind}"), buffer.getvalue())

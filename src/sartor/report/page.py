@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,31 +16,6 @@ CSS = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 Row = Mapping[str, Any]
 """A part of ``results.json`` that a row of a table shows."""
-
-
-class Texts:
-    r"""The paragraphs of a page, from a file in which each stands under a heading with its name.
-
-    Calling it with a name returns the paragraph, with the given values in place of ``{value}``.
-
-    Args:
-        path: a Markdown file.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "page.md"
-    >>> _ = path.write_text("# greeting\nHello\n{name}.\n# leave\nBye.")
-    >>> Texts(path)("greeting", name="Ann")
-    'Hello Ann.'
-    """
-
-    def __init__(self, path: Path) -> None:
-        parts = re.split("^# ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-        texts = (part.partition("\n") for part in parts)
-        self._texts = {name.strip(): " ".join(text.split()) for name, _, text in texts}
-
-    def __call__(self, name: str, /, **values: Any) -> str:
-        """The paragraph of that name, with these values."""
-        return self._texts[name].format(**values)
 
 
 class Section:

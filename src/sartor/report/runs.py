@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from sartor.report.figures import Values, change_figure, clients_figure, training_figure
-from sartor.report.numbers import amount, duration, interval, number, share, traffic
+from sartor.report.numbers import amount, duration, traffic
 from sartor.report.page import Row, Section
 from sartor.report.record import Record
 from sartor.report.template import Template
@@ -24,15 +25,15 @@ FEW = 5
 def run_sections(record: Record) -> list[Section]:
     """The parts of the page about one run."""
     results, metric, methods = record.results, record.results["metric"], record.results["methods"]
-    values = client_values(record, metric)
+    values = client_values(record.clients(), metric, methods)
     central, *others = values
     sign = 1.0 if metric == "accuracy" else -1.0
     with np.errstate(invalid="ignore"):
         changes = {name: sign * (values[name] - values[central]) for name in others}
+    tested = {c["a"]: c for c in results["comparisons"] if c["b"] == central}
     shown = {
         **results,
-        "lead": [best_method(results), *_personal_methods(results)],
-        "warned": [f"Warning: {warning}" for warning in results.get("warnings", ())],
+        "best": _best_method(results),
         "summaries": {
             name: {
                 **summary,
@@ -43,15 +44,14 @@ def run_sections(record: Record) -> list[Section]:
         },
         "central": central,
         "clients": clients_figure(values, metric),
-        "changed": {
-            name: change
+        "changed": [
+            {"name": name, "verdict": _verdict(tested.get(name)), **change}
             for name, summary in methods.items()
             if (change := summary.get(f"{metric}_change"))
-        },
+        ],
         "gains": change_figure(changes, central, metric) if changes else None,
         "extremes": _extremes(record, changes),
         "choices": choices(results.get("chosen", {})),
-        "alone": not results["comparisons"],
         **cost_table(results.get("cost", {})),
         "training": training_figure(results["training_loss"]),
     }
@@ -59,25 +59,28 @@ def run_sections(record: Record) -> list[Section]:
     return [*TEMPLATE.sections(shown, record), provenance(record, command)]
 
 
-def client_values(record: Record, metric: str) -> dict[str, Values]:
-    """A metric of every client by method, always in the same order of clients."""
-    table = record.clients()
-    names, clients = (np.array(table[c].to_pylist()) for c in ("method", "client"))
+def client_values(
+    table: pa.Table, metric: str, names: Iterable[str], order: Sequence[str] = ("client",)
+) -> dict[str, Values]:
+    """A metric of every client by method, sorted by some columns."""
+    methods = np.array(table["method"].to_pylist())
+    keys = [np.array(table[column].to_pylist()) for column in reversed(order)]
     values = np.array(table[metric].to_pylist(), float)
-    found = {}
-    for name in record.results["methods"]:
-        rows = np.flatnonzero(names == name)
-        found[name] = values[rows[np.argsort(clients[rows], kind="stable")]]
+    rows = {name: np.flatnonzero(methods == name) for name in names}
+    found = {n: values[some[np.lexsort([key[some] for key in keys])]] for n, some in rows.items()}
+    for name, of_clients in found.items():
+        if not len(of_clients) or len(of_clients) != len(next(iter(found.values()))):
+            raise ValueError(f"per_client.parquet lacks clients of {name}")
     return found
 
 
-def best_method(results: Row) -> str:
-    """Which method has the best mean, and which others cannot be distinguished from it."""
+def _best_method(results: Row) -> Row | None:
+    """The method with the best mean, and which others cannot be distinguished from it."""
     metric, methods = results["metric"], results["methods"]
     means = {name: summary[metric]["mean"] for name, summary in methods.items()}
     finite = {name: mean for name, mean in means.items() if mean is not None}
     if not finite:
-        return f"No method has a finite mean test {metric} over clients."
+        return None
     better = max if metric == "accuracy" else min
     best = better(finite, key=lambda name: finite[name])
     ties = []
@@ -86,27 +89,7 @@ def best_method(results: Row) -> str:
         if best in (c["a"], c["b"]) and (p is None or p > 0.05):
             other = c["b"] if c["a"] == best else c["a"]
             ties.append(other if p is None else f"{other} (p = {p:.2f})")
-    tied = f", not distinguishable from {', '.join(ties)}" if ties else ""
-    scores = methods[best][metric]
-    return (
-        f"{best} has the best mean test {metric} over clients: {number(scores['mean'])} "
-        f"({interval(scores['interval'])}){tied}."
-    )
-
-
-def _personal_methods(results: Row) -> list[str]:
-    """Whether each personal method helps, and how many clients it helps and hurts."""
-    metric, methods = results["metric"], results["methods"]
-    central, *others = methods
-    tested = {c["a"]: c for c in results["comparisons"] if c["b"] == central}
-    return [
-        f"{name} {_verdict(tested.get(name))} {central} on average: {share(change['gained'])} of "
-        f"the clients gain and {share(change['hurt'])} are hurt. Their own test examples show it "
-        f"beyond chance for {share(change.get('gained_beyond_chance'))} and "
-        f"{share(change.get('hurt_beyond_chance'))}."
-        for name in others
-        if (change := methods[name].get(f"{metric}_change"))
-    ]
+    return {"name": best, "ties": ", ".join(ties), **methods[best][metric]}
 
 
 def _verdict(test: Row | None) -> str:
@@ -130,17 +113,22 @@ def _extremes(record: Record, changes: Mapping[str, Values]) -> dict[str, Row]:
 def choices(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The λ and the clusters that clients chose, if there was a choice."""
     found: dict[str, Any] = {}
-    for what, label in (("lambda", "λ = {}"), ("cluster", "cluster {}")):
+    for what in ("lambda", "cluster"):
         methods = {name: counts[what] for name, counts in chosen.items() if what in counts}
-        keys = sorted({key for counts in methods.values() for key in counts}, key=float)
+        keys = sorted_keys(methods.values())
         if what == "cluster" and len(keys) == 1:
             methods = {}  # one cluster is no choice
-        found[f"{what}s"] = [label.format(key) for key in keys]
+        found[f"{what}s"] = keys
         found[what] = {
-            name: {"shares": [counts.get(key, 0) / sum(counts.values()) for key in keys]}
+            name: {"shares": {key: n / sum(counts.values()) for key, n in counts.items()}}
             for name, counts in methods.items()
         }
     return found if found["lambda"] or found["cluster"] else {}
+
+
+def sorted_keys(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """All keys of some rows, in the order of their numbers."""
+    return sorted({key for row in rows for key in row}, key=float)
 
 
 def cost_table(costs: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:

@@ -4,13 +4,15 @@ Blocks are separated by blank lines, and ``{path:show}`` stands for a value:
 
 - ``# Title`` begins a section and ``## Title`` a heading in it; ``> words`` is small print.
 - ``[rows] caption`` before a table names its rows. The table has one row with placeholders, which
-  is filled in for each of them. ``*name`` in a cell stands for as many cells as the list has.
+  is filled in for each of them. ``*name:show`` in a heading makes a column for each item of a list.
+  Below it, ``*name:show`` is a list with the cells of these columns, or a mapping by the heading's
+  items. Instead of ``show`` there can be a text with placeholders for values of the item.
   ``:--`` under a heading aligns names, ``:-:`` sentences. A row's ``best`` lists bold headings.
 - ``![caption](name)`` is a figure, ``!figures name`` a list of ``(figure, caption, path)``.
-- ``- words`` is a main finding; one of a list may begin with a condition, ``- ?name words``.
-- ``!lead name`` and ``!texts name`` show a list of main findings, or of paragraphs.
-- A first line ``?name`` shows the block only if that value is true. ``# Title ?name`` does so for
-  a section, and ``# Title *name`` repeats it for each item of a list.
+- ``- words`` is a main finding, ``- *rows words`` one for each row. ``!warnings`` shows warnings.
+- ``?name`` at the start of a block or a finding shows it only if that value is true, ``?name=word``
+  if it is that word, and ``?!`` if it is not. ``[?name:words]`` does so for words inside a text,
+  and ``# Title ?name`` for a section. ``# Title *name`` repeats a section for each item of a list.
 
 A path is made of keys, with dots between them. With ``?`` at its end it may lead to nothing.
 """
@@ -18,8 +20,9 @@ A path is made of keys, with dots between them. With ``?`` at its end it may lea
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,9 @@ SHOWS: Mapping[str, Show] = {
 
 ALIGNED = {":--": "left", ":-:": "text"}
 
+SEVERAL = re.compile(r"(.*)\*([\w.]+):?(.*)")
+"""A cell that stands for several: words before each, the path, and how to show it."""
+
 
 class Template:
     r"""A page, or a part of one.
@@ -64,8 +70,8 @@ class Template:
     """
 
     def __init__(self, path: Path, shows: Mapping[str, Show] | None = None) -> None:
-        text = path.read_text(encoding="utf-8")
-        self._sections = re.split("^# ", text, flags=re.MULTILINE)[1:]
+        parts = re.split("^# ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+        self._sections = {head: body for head, _, body in (part.partition("\n") for part in parts)}
         self._shows = {**SHOWS, **(shows or {})}
 
     def sections(self, values: Row, record: Record | None = None) -> list[Section]:
@@ -76,11 +82,10 @@ class Template:
             record: where figures are saved.
         """
         found = []
-        for text in self._sections:
-            head, _, body = text.partition("\n")
+        for head, body in self._sections.items():
             title, mark, name = [*re.split(r" ([?*])(?=\S+$)", head), "", ""][:3]
-            value: Any = self._value(name, values) if mark else True
-            for item in value if mark == "*" else [{}] * bool(value):
+            items: Sequence[Row] = self._value(name, values) if mark == "*" else [{}]
+            for item in items if mark != "?" or self._holds(name, values) else ():
                 here = {**values, **item}
                 section = Section(self._fill(title, here))
                 for block in re.split(r"\n\s*\n", body.strip()):
@@ -88,11 +93,12 @@ class Template:
                 found.append(section)
         return [section for section in found if section.parts]
 
+    def text(self, title: str, **values: Any) -> str:
+        """The words of the section of that title, as one paragraph."""
+        return self._fill(" ".join(self._sections[title].split()), values)
+
     def _add(self, section: Section, block: str, values: Row, record: Record | None) -> None:
-        if block.startswith("?"):
-            needed, _, block = block[1:].partition("\n")
-            if not self._value(needed, values):
-                return
+        block = self._shown(block, values)
         if block.startswith("["):
             self._add_table(section, block, values)
         elif block.startswith("## "):
@@ -105,13 +111,17 @@ class Template:
             section.note(words[2:]) if words.startswith("> ") else section.text(words)
 
     def _findings(self, block: str, values: Row) -> Iterator[str]:
-        for item in re.split(r"^- ", block, flags=re.MULTILINE)[1:]:
-            _, needed, words = [*re.split(r"^\?(\S+)\s", item), "", item][:3]
-            if not needed or self._value(needed, values):
-                yield self._fill(" ".join((words if needed else item).split()), values)
+        for item in re.split("^- ", block, flags=re.MULTILINE)[1:]:
+            rows: Sequence[Row] = [{}]
+            words = " ".join(self._shown(item, values).split())
+            if words.startswith("*"):
+                name, _, words = words[1:].partition(" ")
+                rows = self._value(name, values)
+            if words:
+                yield from (self._fill(words, {**values, **row}) for row in rows)
 
     def _add_values(self, section: Section, block: str, values: Row, record: Record | None) -> None:
-        """Figures, or paragraphs that the values hold."""
+        """Figures or warnings that the values hold."""
         picture = re.fullmatch(r"!\[(.*)\]\((.*)\)", block, flags=re.DOTALL)
         kind, _, name = block[1:].partition(" ")
         if picture and record is not None:
@@ -121,49 +131,75 @@ class Template:
             section.figure(self._value(name, values), caption, record.figure(name))
         elif kind == "figures":
             section.figures(self._value(name, values))
-        elif kind == "lead":
-            section.lead(self._value(name, values))
         else:
-            for words in self._value(name, values):
-                section.text(words)
+            for warning in values.get("warnings", ()):
+                section.text(f"Warning: {warning}")
 
     def _add_table(self, section: Section, block: str, values: Row) -> None:
-        caption, head, rule, body = re.split(r"\n(?=\|)", block)
+        caption, *lines = re.split(r"\n(?=\|)", block)
         name, _, caption = caption[1:].partition("]")
         rows = self._value(name, values)
         if isinstance(rows, Mapping):
             rows = [{"name": name, **row} for name, row in rows.items()]
         if not rows:
             return
-        kinds = {
-            heading: ALIGNED[mark]
-            for cell, mark in zip(_split(head), _split(rule), strict=True)
-            for heading in self._cells(cell, values)
-            if mark in ALIGNED
-        }
+        head, rule, body = (
+            [cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines
+        )
+        several = [SEVERAL.fullmatch(cell) for cell in head]
+        keys = [self._value(found[2], values) if found else [""] for found in several]
+
+        def line(cells: list[str], values: Row) -> list[list[str]]:
+            return [self._cells(*pair, values) for pair in zip(cells, keys, strict=True)]
+
+        headings = line(head, values)
         section.table(
-            list(self._cells(head, values)),
-            [list(self._cells(body, {**values, **row})) for row in rows],
+            list(chain(*headings)),
+            [list(chain(*line(body, {**values, **row}))) for row in rows],
             self._fill(" ".join(caption.split()), values),
-            kinds=kinds,
+            kinds={
+                heading: ALIGNED[mark]
+                for some, mark in zip(headings, rule, strict=True)
+                for heading in some
+                if mark in ALIGNED
+            },
             best=[row.get("best", ()) for row in rows],
         )
 
-    def _cells(self, line: str, values: Row) -> Iterator[str]:
-        for cell in _split(line):
-            if cell.startswith("*"):
-                path, _, how = cell[1:].partition(":")
-                yield from (self._show(value, how) for value in self._value(path, values))
-            else:
-                yield self._fill(cell, values)
+    def _cells(self, cell: str, keys: Sequence[Any], values: Row) -> list[str]:
+        """The text of a cell; or a text for each key, empty at the end of a shorter list."""
+        several = SEVERAL.fullmatch(cell)
+        if several is None:
+            return [self._fill(cell, values)]
+        before, path, how = several.groups()
+        found = self._value(path, values)
+        if isinstance(found, Mapping):
+            found = [found.get(key, 0) for key in keys]
+        shown = [before + self._show(value, how) for value in found]
+        return shown + [""] * (len(keys) - len(shown))
 
     def _fill(self, text: str, values: Row) -> str:
         def shown(found: re.Match[str]) -> str:
             return self._show(self._value(found[1], values), found[2] or "")
 
+        text = re.sub(r"\[\?([^:\]]+):([^\]]*)\]", lambda m: m[2] * self._holds(m[1], values), text)
         return re.sub(r"\{([^{}:]+)(?::([^{}]*))?\}", shown, text)
 
+    def _shown(self, text: str, values: Row) -> str:
+        """A text that may begin with a condition: nothing, if it does not hold."""
+        if not text.startswith("?"):
+            return text
+        condition, rest = text[1:].split(maxsplit=1)
+        return rest if self._holds(condition, values) else ""
+
+    def _holds(self, condition: str, values: Row) -> bool:
+        path, _, word = condition.removeprefix("!").partition("=")
+        value = self._value(path, values)
+        return bool(value == word if word else value) != condition.startswith("!")
+
     def _show(self, value: Any, how: str) -> str:
+        if "{" in how:
+            return self._fill(how, value)
         name, *inner = how.split() or [""]
         if name in self._shows:
             return self._shows[name](value, *(self._shows[word] for word in inner))
@@ -177,8 +213,3 @@ class Template:
                 return None
             value = value[key]
         return value
-
-
-def _split(line: str) -> list[str]:
-    """The cells of a line of a table."""
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]

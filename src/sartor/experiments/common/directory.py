@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +23,6 @@ def plain_settings(settings: Any) -> dict[str, Any]:
     return {key: list(v) if isinstance(v, tuple) else v for key, v in fields.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class ExperimentKind:
-    """What a directory needs to know about its experiment.
-
-    Attributes:
-        name: stands in ``results.json``, and names the table of ``config.toml``.
-        page: how to report on it.
-        may_grow: settings that may be extended by a resumed run: larger numbers, longer lists.
-    """
-
-    name: str
-    page: PageKind
-    may_grow: tuple[str, ...] = ()
-
-
 class ExperimentDirectory:
     """A directory for a new experiment, or one to resume.
 
@@ -46,16 +30,19 @@ class ExperimentDirectory:
 
     Args:
         out: the directory.
-        kind: the experiment.
-        settings: its settings, as :func:`plain_settings` returns them.
+        name: of the experiment, in ``results.json`` and as the table of ``config.toml``.
+        page: how to report on it.
+        settings: its settings.
         resume: whether to resume the experiment that is there.
+        may_grow: settings that may be extended by a resumed run: larger numbers, longer lists.
     """
 
     def __init__(
-        self, out: str | Path, kind: ExperimentKind, settings: Mapping[str, Any], *, resume: bool
-    ) -> None:
-        self.path, self._kind, self._resume = Path(out), kind, resume
-        self._settings = dict(settings)
+        self, out: str | Path, name: str, page: PageKind, settings: Any, *, resume: bool,
+        may_grow: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.path, self._name, self._page, self._resume = Path(out), name, page, resume
+        self._settings, self._may_grow = plain_settings(settings), may_grow
         self._began, self._before = time.perf_counter(), 0.0
         self.events = Events(self.path / "events.jsonl")
         self._check()
@@ -67,7 +54,7 @@ class ExperimentDirectory:
 
     def begin(self) -> None:
         """Write the settings, and start or continue the log."""
-        write_atomic(self.path / "config.toml", to_toml({self._kind.name: self._settings}))
+        write_atomic(self.path / "config.toml", to_toml({self._name: self._settings}))
         sweep(self.path)
         self._before = self.events.elapsed() if self._resume else 0.0
         self.events.start(0 if self._resume else None)
@@ -87,13 +74,10 @@ class ExperimentDirectory:
         """
         total = round(self._before + time.perf_counter() - self._began, 1)
         wall = {"total": total, "cells": dict(seconds)}
-        results = {
-            "experiment": self._kind.name, **found, **provenance(), "wall_seconds": wall
-        }  # fmt: skip
+        results = {"experiment": self._name, **found, **provenance(), "wall_seconds": wall}
         write_table(self.path / "per_client.parquet", clients)
         write_json(self.path / "results.json", results)
-        pages = {self._kind.name: self._kind.page}
-        write_report([self.path], self.path / "report.html", pages)
+        write_report([self.path], self.path / "report.html", {self._name: self._page})
         self.events.write("finished", seconds=total)
         return results
 
@@ -103,24 +87,20 @@ class ExperimentDirectory:
             self._check_settings(path)
         elif out.exists() and not out.is_dir():
             raise FileError(f"{out} is a file; --out names a directory")
-        elif not is_free(out) and self._resume:
-            raise FileError(
-                f"{out} holds no experiment to resume, but other files; choose another --out"
-            )
         elif not is_free(out):
-            raise FileError(
-                f"{out} is not empty; continue its experiment with --resume, or choose another "
-                "--out"
-            )
+            wrong = "is not empty; continue its experiment with --resume, or"
+            if self._resume:
+                wrong = "holds no experiment to resume, but other files;"
+            raise FileError(f"{out} {wrong} choose another --out")
 
     def _check_settings(self, path: Path) -> None:
         try:
-            before = dict(tomllib.loads(path.read_text(encoding="utf-8"))[self._kind.name])
+            before = dict(tomllib.loads(path.read_text(encoding="utf-8"))[self._name])
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise FileError(f"{path} is not of this experiment; choose another --out") from error
         for key in {**self._settings, **before}:
             was, now = before.get(key), self._settings.get(key)
-            may_grow = key in self._kind.may_grow
+            may_grow = key in self._may_grow
             if was != now and not (may_grow and _extends(now, was)):
                 give = "at least these" if may_grow else "the same settings"
                 raise CheckpointError(

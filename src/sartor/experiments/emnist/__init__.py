@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sartor.experiments.common.directory import ExperimentDirectory, ExperimentKind, plain_settings
+from sartor.experiments.common.directory import ExperimentDirectory
 from sartor.experiments.emnist.methods import families
 from sartor.experiments.emnist.page import PAGE
 from sartor.experiments.emnist.results import as_text, client_table, most_memory, summarise
@@ -37,8 +37,8 @@ def reproduce(
     Returns:
         The content of ``results.json``.
     """
-    kind = ExperimentKind("emnist", PAGE, may_grow=("seeds", "parts", "rows"))
-    directory = ExperimentDirectory(out, kind, plain_settings(settings), resume=resume)
+    may_grow = ("seeds", "parts", "rows")
+    directory = ExperimentDirectory(out, "emnist", PAGE, settings, resume=resume, may_grow=may_grow)
     with noted() as warned:
         data = settings.open(progress)
         check(settings.model, data)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sartor.evaluation import benjamini_hochberg
-from sartor.experiments.common.claims import LEVEL
+from sartor.experiments.common.statistics import LEVEL
 from sartor.experiments.emnist.pooled import PooledSeeds
 from sartor.experiments.emnist.settings import COLUMNS, GROUPS
 from sartor.experiments.emnist.words import method_name, titled
@@ -52,14 +52,12 @@ def claims(pooled: PooledSeeds) -> list[dict[str, Any]]:
     rows = pooled.settings.rows
     found: list[dict[str, Any]] = []
     for group in GROUPS:
-        others = [row for row in ("fedavg", "agnostic") if row in rows and "hypcluster" in rows]
-        found += [_better(pooled, "hypcluster", other, group) for other in others]
-        found += [_better(pooled, "hypcluster", other, group, AT_LEAST) for other in others]
-        found += [
-            _better(pooled, method_name(row, personal), row, group)
-            for row in rows
-            for personal in COLUMNS[1:]
-        ]
+        clustered = [row for row in ("fedavg", "agnostic") if row in rows and "hypcluster" in rows]
+        for margin in (0.0, AT_LEAST):
+            found += [_better(pooled, "hypcluster", row, group, margin) for row in clustered]
+        for row in rows:
+            names = [method_name(row, column) for column in COLUMNS[1:]]
+            found += [_better(pooled, name, row, group) for name in names]
         for row in rows:
             found += [_alike(pooled, row, a, b, group) for a, b in PAIRS]
             found += [_averse(pooled, row, personal, group) for personal in ("dapper", "mapper")]
@@ -84,7 +82,7 @@ def decide_differences(differences: list[dict[str, Any]]) -> None:
 
 
 def _decide_claim(claim: dict[str, Any]) -> None:
-    """Whether a claim holds, given whether there is a difference."""
+    """Whether a claim holds, given whether there is a difference; ``wanted`` is its sign."""
     wanted, differs = claim.pop("wanted"), claim["beyond_chance"]
     sign = np.sign(claim["by_seed"][0] - claim["margin"])
     claim["beyond_chance"] = bool(differs)
@@ -101,7 +99,7 @@ def _central(name: str) -> tuple[str, bool]:
 
 
 def comparisons(pooled: PooledSeeds, names: Collection[str]) -> list[dict[str, Any]]:
-    """The differences between controls and other methods, as far as there are results."""
+    """The differences between controls and other methods, where both have results."""
     found = [
         {"a": a, "b": b, "group": group, **pooled.difference(a, b, group)}
         for a, b in COMPARED
@@ -112,36 +110,32 @@ def comparisons(pooled: PooledSeeds, names: Collection[str]) -> list[dict[str, A
     return found
 
 
-def _better(pooled: PooledSeeds, a: str, b: str, group: str, by: float = 0.0) -> dict[str, Any]:
+def _better(pooled: PooledSeeds, a: str, b: str, group: str, margin: float = 0.0) -> dict[str, Any]:
     """Higher accuracy, by a margin."""
     claim = f"{titled(a)} is better than {titled(b)}"
-    claim += f" by at least {100 * by:g} points" if by else ""
-    found = pooled.tested(pooled.values(a, group) - pooled.values(b, group), by)
-    return _claim(claim, "better", (a, b), group, found, wanted=1, margin=by)
+    claim += f" by at least {100 * margin:g} points" if margin else ""
+    found = pooled.tested(pooled.values(a, group) - pooled.values(b, group), margin)
+    return {
+        "claim": claim, "kind": "better", "a": a, "b": b, "group": group, "wanted": 1,
+        "margin": margin, **found,
+    }  # fmt: skip
 
 
 def _alike(pooled: PooledSeeds, row: str, a: str, b: str, group: str) -> dict[str, Any]:
     """No difference in accuracy."""
-    names = method_name(row, a), method_name(row, b)
-    claim = f"{titled(names[0])} and {titled(names[1])} do not differ"
-    return _claim(claim, "alike", names, group, pooled.difference(*names, group), wanted=0)
+    a, b = method_name(row, a), method_name(row, b)
+    return {
+        "claim": f"{titled(a)} and {titled(b)} do not differ", "kind": "alike", "a": a, "b": b,
+        "group": group, "wanted": 0, "margin": 0.0, **pooled.difference(a, b, group),
+    }  # fmt: skip
 
 
 def _averse(pooled: PooledSeeds, row: str, personal: str, group: str) -> dict[str, Any]:
     """More risk averse: fewer writers are worse off than with the central model."""
-    names = method_name(row, personal), method_name(row, "finetune")
-    gains = [pooled.values(name, group) - pooled.values(row, group) for name in names]
+    a, b = method_name(row, personal), method_name(row, "finetune")
+    gains = [pooled.values(name, group) - pooled.values(row, group) for name in (a, b)]
     hurt = [np.where(np.isnan(gain), np.nan, gain < 0) for gain in gains]
-    claim = f"{titled(names[0])} hurts fewer writers than {titled(names[1])}"
-    return _claim(claim, "averse", names, group, pooled.tested(hurt[0] - hurt[1]), wanted=-1)
-
-
-def _claim(
-    claim: str, kind: str, names: tuple[str, str], group: str, found: dict[str, Any],
-    wanted: int, margin: float = 0.0,
-) -> dict[str, Any]:  # fmt: skip
-    """A claim that the difference has the wanted sign; none, if it is 0."""
     return {
-        "claim": claim, "kind": kind, "a": names[0], "b": names[1], "group": group,
-        "wanted": wanted, "margin": margin, **found,
+        "claim": f"{titled(a)} hurts fewer writers than {titled(b)}", "kind": "averse", "a": a,
+        "b": b, "group": group, "wanted": -1, "margin": 0.0, **pooled.tested(hurt[0] - hurt[1]),
     }  # fmt: skip

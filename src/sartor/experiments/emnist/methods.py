@@ -128,9 +128,7 @@ def _local(settings: EmnistSettings) -> list[Family]:
 def _controls(settings: EmnistSettings) -> list[Family]:
     """Other possible causes of differences: more rounds, as Mapper has, and the held-out images."""
     central = central_of(settings, "fedavg")
-    longer = FedAvg(
-        learning_rate=0.05, rounds=settings.rounds + settings.joint, cohort=settings.cohort
-    )
+    longer = dataclasses.replace(central, rounds=settings.rounds + settings.joint)
     return [
         Family("fedavg with more rounds", longer, FINETUNED),
         Family("fedavg on all images", central, FINETUNED, all_images=True),
@@ -139,15 +137,10 @@ def _controls(settings: EmnistSettings) -> list[Family]:
 
 def _starts(settings: EmnistSettings) -> list[Family]:
     """HypCluster from other starts."""
-    short = max(1, settings.rounds // 100)
-    starts = [
-        Family(f"hypcluster from {start}", _clustered(settings, start=start), {})
-        for start in ("random", "clients", "kmeans++")
-    ]
-    return [
-        *starts,
-        Family("hypcluster from warm, short", _clustered(settings, warm_rounds=short), {}),
-    ]
+    others = ("random", "clients", "kmeans++")
+    starts = {start: _clustered(settings, start=start) for start in others}
+    starts["warm, short"] = _clustered(settings, warm_rounds=max(1, settings.rounds // 100))
+    return [Family(f"hypcluster from {name}", central, {}) for name, central in starts.items()]
 
 
 def _clusters(settings: EmnistSettings) -> list[Family]:

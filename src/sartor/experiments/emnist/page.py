@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from sartor.experiments.common.claims import count
-from sartor.experiments.emnist.figures import one_lambda_figure, tables_figure
+from sartor.experiments.common.statistics import count
 from sartor.experiments.emnist.settings import GROUPS
 from sartor.experiments.emnist.studies import studies
 from sartor.experiments.emnist.words import (
@@ -24,11 +23,20 @@ from sartor.experiments.emnist.words import (
 )
 from sartor.report import PageKind
 from sartor.report.compare import compare_values
-from sartor.report.figures import Values, change_figure
-from sartor.report.numbers import amount, percent, points, share, spread, traffic
+from sartor.report.figures import (
+    INK,
+    Values,
+    change_figure,
+    curve,
+    drawing,
+    legend,
+    legend_outside,
+    look,
+)
+from sartor.report.numbers import amount, percent, share, spread, traffic
 from sartor.report.page import Row, Section
 from sartor.report.record import Record
-from sartor.report.runs import cost_table, provenance
+from sartor.report.runs import client_values, cost_table, provenance, sorted_keys
 from sartor.report.template import Template
 
 TEMPLATE = Template(Path(__file__).with_name("page.md"), {"titled": titled})
@@ -38,27 +46,21 @@ COLUMNS = {
     "mapper": "+ Mapper",
 }  # fmt: skip
 
-PRECISION = {"f32": "float32", "bf16": "bfloat16, with parameters in float32"}
-
 
 def emnist_sections(record: Record) -> list[Section]:
     """The parts of the page about one run of the experiment."""
     results, settings, about = record.results, record.results["settings"], record.results["data"]
-    generated = about["generated"]
-    domains = " and ".join(f"{amount(n)} of {name}" for name, n in about["domains"].items())
     values = {
         **results,
         "gains": _gain_figures(record),  # reads all clients before anything is written
-        **_lead(results),
-        "warned": [f"Warning: {warning}" for warning in results.get("warnings", ())],
+        **_claims(results["claims"]),
+        "hurt_by": _hurt_by(results),
         "quick": quick_version(results),
-        "note": " Generated handwriting, not real EMNIST." * generated,
-        "paper_note": " The paper's numbers are of real EMNIST." * generated,
-        "columns": list(COLUMNS.values()),
+        "note": " Generated handwriting, not real EMNIST." * about["generated"],
+        "paper_note": " The paper's numbers are of real EMNIST." * about["generated"],
         "tables": tables_figure(results),
         "tests": float(record.clients()["test_size"].to_numpy().mean()),
         **_tables(results),
-        **_claims(results),
         **{f"gained_{group}": _gained(results, group) for group in GROUPS},
         **_sources(results),
         **studies(results),
@@ -71,17 +73,11 @@ def emnist_sections(record: Record) -> list[Section]:
             for name in (*table_methods(results), "fedavg + mapper without joint rounds")
             if results["methods"].get(name, {}).get("forgetting")
         },
-        "what": "generated, not real, handwriting" if generated else "handwriting",
-        "domains": f" ({domains})" if domains else "",
-        settings["network"]: True,
-        "precision": PRECISION[settings["precision"]],
+        "domains": " and ".join(f"{amount(n)} of {name}" for name, n in about["domains"].items()),
         **_algorithms(results),
         **_cost(results),
-    }  # fmt: skip
-    return [
-        *TEMPLATE.sections({"cnn": False, "mlp": False, **values}, record),
-        provenance(record, command(settings)),
-    ]
+    }
+    return [*TEMPLATE.sections(values, record), provenance(record, command(settings))]
 
 
 def command(settings: Row) -> str:
@@ -99,56 +95,50 @@ def command(settings: Row) -> str:
     return " \\\n    ".join(lines)
 
 
-def _lead(results: Row) -> dict[str, Any]:
-    """What clustering and personal models change, and whom they hurt."""
-    claims, pair = results["claims"], ("hypcluster", "fedavg")
-    clustering = " and ".join(
-        f"{points(c['mean'])} points{'' if c['beyond_chance'] else ' (may be chance)'} for "
-        f"{c['group']} writers"
-        for c in claims
-        if (c["a"], c["b"]) == pair and not c["margin"]
-    )
-    if clustering:
-        papers = [[results["paper"][table][row]["initial"] for row in pair] for table in TABLES]
-        clustering += f" (the paper: {' and '.join(f'{100 * (a - b):+.1f}' for a, b in papers)})"
-    gains = [c for c in claims if c["kind"] == "better" and " + " in c["a"]]
-    ranges = []
-    for group in GROUPS:
-        mine = sorted((c for c in gains if c["group"] == group), key=lambda c: c["mean"])
-        ends = [f"{points(c['mean'])} ({titled(c['a'])})" for c in (mine[0], mine[-1])]
-        ranges.append(f"{' to '.join(ends)} for {group} writers")
-    pairs = [c for c in claims if c["kind"] == "alike"]
-    apart = [c for c in pairs if c["beyond_chance"]]
-    largest = ""
-    if apart:
-        top = max(apart, key=lambda c: abs(c["mean"]))
-        largest = (
-            f" The largest is {points(top['mean'])} points between {titled(top['a'])} and "
-            f"{titled(top['b'])} for {top['group']} writers."
-        )
-    hurt = [
-        (found[group], f"{share(found[group]['hurt'])} ({titled(name)}, {group})")
-        for name in table_methods(results)
-        for group in GROUPS
-        if group in (found := results["methods"][name].get("hurt", {}))
-    ]
-    least, most = (pick(hurt, key=lambda h: h[0]["hurt"])[1] for pick in (min, max))
-    beyond = max(found["hurt_beyond_chance"] for found, _ in hurt)
+def _claims(claims: Sequence[Row]) -> dict[str, Any]:
+    """The claims by kind, how many are as the paper says, and the largest differences."""
+    order = list(dict.fromkeys(claim["claim"] for claim in claims))
+    by_kind: dict[str, list[Row]] = {"better": [], "alike": [], "averse": []}
+    for claim in sorted(claims, key=lambda c: order.index(c["claim"])):
+        row, _, personal = claim["b"].partition(" + ")
+        shown = {**as_claimed(claim), "second": personal or row, "verdict": verdict(claim)}
+        by_kind[claim["kind"]].append(shown)
+    better, alike, averse = by_kind.values()
+    counted = {**by_kind, "differences": better + averse}
+    pair = ("hypcluster", "fedavg", 0.0)
+    gains = [c for c in better if " + " in c["a"]]
+    more = sum(c["beyond_chance"] and not c["holds"] for c in averse)
+    apart = [c for c in alike if c["beyond_chance"]]
     return {
-        "clustering": clustering,
+        "claims": by_kind,
+        "tally": {
+            kind: {"total": len(some), "hold": count(some), "undecided": count(some, None)}
+            for kind, some in counted.items()
+        },
+        "hurts": {"more": more, "same": len(averse) - count(averse) - more},
+        "clustering": {c["group"]: c for c in better if (c["a"], c["b"], c["margin"]) == pair},
         "changes": {
-            "ranges": ", and ".join(ranges), "count": len(gains),
-            "sure": sum(c["beyond_chance"] for c in gains),
+            group: _ends([c for c in gains if c["group"] == group], "mean") for group in GROUPS
         },
-        "apart": {
-            "count": len(apart), "pairs": len(pairs), "largest": largest,
-            "undecided": _undecided(pairs),
-        },
-        "hurt": {
-            "least": least, "most": most,
-            "sure": f"at most {share(beyond)} do" if beyond else "nobody does",
-        },
-    }  # fmt: skip
+        "changed": {"total": len(gains), "sure": sum(c["beyond_chance"] for c in gains)},
+        "apart": len(apart),
+        "largest": max(apart, key=lambda c: abs(c["mean"]), default=None),
+    }
+
+
+def _ends(rows: Sequence[Row], key: str) -> Row:
+    least, most = (pick(rows, key=lambda row: row[key]) for pick in (min, max))
+    return {"least": least, "most": most}
+
+
+def _hurt_by(results: Row) -> Row:
+    """Which methods hurt the fewest and the most writers, and how many beyond chance."""
+    found = [
+        {"name": name, "group": group, **hurt}
+        for name in table_methods(results)
+        for group, hurt in results["methods"][name].get("hurt", {}).items()
+    ]
+    return {**_ends(found, "hurt"), "beyond": max(hurt["hurt_beyond_chance"] for hurt in found)}
 
 
 def _tables(results: Row) -> dict[str, Any]:
@@ -165,64 +155,25 @@ def _tables(results: Row) -> dict[str, Any]:
         best = full[name]["mean"]
         found[f"best_{group}"] = {"name": name, **full[name]}
         found[f"{table}_full"] = full
-        found[f"{table}_cells"] = [
-            {
-                "row": row,
-                "cells": [
-                    f"{percent(cells[c]['mean'])} ({percent(paper[row][c], 1)})" for c in COLUMNS
-                ],
+        found[f"{table}_cells"] = {
+            row: {
+                **cells,
+                "paper": paper[row],
                 "best": [COLUMNS[c] for c in COLUMNS if cells[c]["mean"] == best],
             }
             for row, cells in ours.items()
-        ]
+        }
     return found
-
-
-def _claims(results: Row) -> dict[str, Any]:
-    """The claims by kind, and how many are as the paper says."""
-    by_kind: dict[str, list[Row]] = {"better": [], "alike": [], "averse": []}
-    order = list(dict.fromkeys(claim["claim"] for claim in results["claims"]))
-    for claim in sorted(results["claims"], key=lambda c: order.index(c["claim"])):
-        row, _, personal = claim["b"].partition(" + ")
-        by = f", by {100 * claim['margin']:g} points or more" if claim["margin"] else ""
-        against = f"{titled(claim['a'])} against {titled(personal or row)}{by}"
-        shown = {**as_claimed(claim), "against": against, "verdict": verdict(claim)}
-        by_kind[claim["kind"]].append(shown)
-    alike, averse = by_kind["alike"], by_kind["averse"]
-    differences = [*by_kind["better"], *averse]
-    generated = ", on generated handwriting, which proves nothing about EMNIST"
-    more = sum(c["beyond_chance"] and not c["holds"] for c in averse)
-    return {
-        **{f"claims_{kind}": claims for kind, claims in by_kind.items()},
-        "as_said": {
-            kind: f"{count(claims)} of {len(claims)} as the paper says{_undecided(claims)}"
-            for kind, claims in by_kind.items()
-        },
-        "claimed": {
-            "differences": len(differences), "shown": count(differences), "alike": len(alike),
-            "undecided": _undecided(differences), "not_shown": count(alike),
-            "alike_undecided": _undecided(alike),
-            "generated": generated * results["data"]["generated"],
-        },
-        "risk": {
-            "fewer": count(averse), "more": more, "total": len(averse),
-            "rest": len(averse) - count(averse) - more,
-        },
-    }  # fmt: skip
-
-
-def _undecided(claims: Sequence[Row]) -> str:
-    undecided = count(claims, None)
-    return f", and {undecided} cannot be decided by one seed" if undecided else ""
 
 
 def _gain_figures(record: Record) -> list[tuple[Figure, str, Path]]:
     """The gains of all writers over each central model."""
-    accuracies, figures = _accuracies(record), []
+    methods, figures = table_methods(record.results), []
+    accuracies = client_values(record.clients(), "accuracy", methods, ("seed", "client"))
     for row in record.results["table2"]:
         changes = {
             titled(column): 100 * (accuracies[name] - accuracies[row])
-            for name, (base, column) in table_methods(record.results).items()
+            for name, (base, column) in methods.items()
             if base == row and column != "initial"
         }
         figure = change_figure(changes, titled(row), "accuracy, points,", (5.0, 3.6))
@@ -231,37 +182,87 @@ def _gain_figures(record: Record) -> list[tuple[Figure, str, Path]]:
     return figures
 
 
+def _percents(values: list[float | None]) -> Values:
+    return np.array([np.nan if value is None else 100 * value for value in values])
+
+
+def tables_figure(results: Row) -> Figure:
+    """Every cell of both tables with its interval, and the paper's number."""
+    names, real = table_methods(results), not results["data"]["generated"]
+    paper = "the paper" if real else "the paper, real EMNIST"
+    with drawing(7.2, 1.5 + 0.36 * len(names)) as (figure, axes):
+        for n, (table, group) in enumerate(TABLES.items()):
+            colour, marker, y = look(n + 1)[0], "os"[n], np.arange(len(names)) + 0.3 * n - 0.15
+            cells = [results[table][row][column] for row, column in names.values()]
+            mean, low, high = (_percents([c[k] for c in cells]) for k in ("mean", "low", "high"))
+            error = np.maximum([mean - low, high - mean], 0)
+            axes.errorbar(
+                mean, y, xerr=error, fmt=marker, color=colour, markersize=5, capsize=2.5,
+                linewidth=1.2, label=group,
+            )  # fmt: skip
+            theirs = _percents([results["paper"][table][r][c] for r, c in names.values()])
+            axes.plot(
+                theirs, y, marker, color=colour, markerfacecolor="none", markersize=6.5,
+                label=f"{group}, {paper}",
+            )  # fmt: skip
+        axes.set_yticks(range(len(names)), [titled(name) for name in names])
+        axes.invert_yaxis()
+        for at, (_, column) in enumerate(names.values()):
+            if at and column == "initial":
+                axes.axhline(at - 0.5, color=INK, linewidth=0.5, alpha=0.5)
+        axes.set_xlabel("test accuracy, %" + ("" if real else ", on generated handwriting"))
+        axes.grid(axis="x", linewidth=0.6)
+        axes.tick_params(axis="y", length=0)
+        legend(axes, loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, fontsize=9)
+        return figure
+
+
+def one_lambda_figure(results: Row) -> Figure:
+    """Accuracy with one λ for all, and with the λ that writers choose."""
+    found, chosen = results["lambda"], results["methods"]["fedavg + dapper"]["accuracy"]
+    with drawing(6.4, 3.4) as (figure, axes):
+        for n, group in enumerate(TABLES.values()):
+            colour = look(n + 1)[0]
+            style = f"{'os'[n]}-"
+            curve(axes, found["cover"], found[group], group, colour, style=style, scale=100)
+            own = _percents([chosen[group]["mean"]])[0]
+            axes.axhline(own, color=colour, linestyle="--", linewidth=1, label=f"{group}, chosen")
+        axes.set_xlabel("λ, the weight of the writer's own images")
+        axes.set_ylabel("test accuracy, %")
+        axes.grid(axis="y", linewidth=0.6)
+        legend_outside(axes)
+        return figure
+
+
 def _gained(results: Row, group: str) -> Sequence[Row]:
     """What each method gains over its central model, where there are writers to compare."""
     found = []
     for name, (row, column) in table_methods(results).items():
         method, central = results["methods"][name], results["methods"][row]
+        gain, hurt = (method.get(key, {}).get(group) for key in ("gain", "hurt"))
         worst, base = (each["worst_decile"].get(group) for each in (method, central))
-        shown: dict[str, Any] = {"name": name, "worst": worst, "worst_gain": None}
-        if column != "initial":
-            if group not in method["hurt"]:
-                continue
-            shown |= {"gain": method["gain"][group], "hurt": method["hurt"][group]}
-            if worst is not None and base is not None:
-                shown["worst_gain"] = worst - base
-        found.append({"gain": None, "hurt": None, **shown})
+        if column == "initial" or hurt:
+            rises = hurt and None not in (worst, base)
+            found.append({
+                "name": name, "gain": gain, "hurt": hurt, "worst": worst,
+                "worst_gain": worst - base if rises else None,
+            })  # fmt: skip
     return found
 
 
 def _sources(results: Row) -> dict[str, Any]:
     """Census workers and students: their accuracies, weights and clusters."""
     counts, methods = results["data"]["domains"], results["methods"]
-    rows = []
+    rows = {}
     for name in table_methods(results):
-        cells: list[str] = []
-        for domain in counts:
-            found = methods[name]["accuracy"].get(domain) or {}
-            mean, deviation = (percent(found.get(key)) for key in ("mean", "seed_deviation"))
-            cells += [mean, spread(found, percent), deviation]
-        rows.append({"name": name, "cells": cells})
+        found = [methods[name]["accuracy"].get(domain) or {} for domain in counts]
+        cells = [
+            (percent(f.get("mean")), spread(f, percent), percent(f.get("seed_deviation")))
+            for f in found
+        ]
+        rows[name] = {"cells": [cell for three in cells for cell in three]}
     weights = methods.get("agnostic", {}).get("domain_weights") or []
-    clustered = methods.get("hypcluster", {})
-    by_seed = clustered.get("clusters", {}).get("by_seed", [])
+    by_seed = methods.get("hypcluster", {}).get("clusters", {}).get("by_seed", [])
     return {
         "source_headings": [h for domain in counts for h in (domain, "95% interval", "± seeds")],
         "sources": rows,
@@ -295,18 +296,12 @@ def _orders(results: Row) -> Mapping[str, Any]:
 def _lambda(results: Row) -> dict[str, Any]:
     """The λ that writers choose, and one λ for all."""
     chosen = {
-        f"{titled(name)}, {group}": shares
+        f"{titled(name)}, {group}": {"shares": shares}
         for name in table_methods(results)
         for group, shares in results["methods"][name].get("lambda", {}).items()
     }
-    keys = sorted({key for shares in chosen.values() for key in shares}, key=float)
-    values: dict[str, Any] = {
-        "lambdas": keys,
-        "lambda_shares": {
-            name: {"shares": [shares.get(key, 0.0) for key in keys]}
-            for name, shares in chosen.items()
-        },
-    }
+    keys = sorted_keys(row["shares"] for row in chosen.values())
+    values: dict[str, Any] = {"lambdas": keys, "lambda_shares": chosen}
     if found := results.get("lambda"):
         values["one-lambda"] = one_lambda_figure(results)
         values["one_lambda"] = {
@@ -335,7 +330,7 @@ def _algorithms(results: Row) -> dict[str, Any]:
 def _cost(results: Row) -> dict[str, Any]:
     """What the methods cost, and how much time and memory all of them took."""
     methods = results["methods"]
-    names = [*table_methods(results), *(["local"] if "local" in methods else [])]
+    names = [name for name in (*table_methods(results), "local") if name in methods]
     memory = [
         f"{traffic(results['memory'][key])} {where}"
         for key, where in (("host_bytes", "of the process"), ("device_bytes", "on the device"))
@@ -348,32 +343,18 @@ def _cost(results: Row) -> dict[str, Any]:
     }
 
 
-def _accuracies(record: Record) -> dict[str, Values]:
-    """The test accuracy of every writer of every seed by method, in the same order of writers."""
-    table = record.clients()
-    names, client = (np.array(table[c].to_pylist(), str) for c in ("method", "client"))
-    seed, accuracy = (table[c].to_numpy().astype(float) for c in ("seed", "accuracy"))
-    found = {}
-    for name, (row, _) in table_methods(record.results).items():
-        mine = np.flatnonzero(names == name)
-        found[name] = accuracy[mine[np.lexsort((client[mine], seed[mine]))]]
-        if not len(mine) or len(mine) != len(found[row]):
-            raise ValueError(f"per_client.parquet lacks writers of {name}")
-    return found
-
-
 def compare(section: Section, records: Sequence[Record]) -> None:
     """The tables of several runs of the experiment."""
     generated = [r.name for r in records if r.results["data"]["generated"]]
     note = f"; generated handwriting: {', '.join(generated)}" if generated else ""
     for table, group in TABLES.items():
-
-        def accuracies(record: Record, table: str = table) -> dict[str, str]:
-            return {
+        accuracies = [
+            {
                 titled(name): percent(record.results[table][row][column]["mean"])
                 for name, (row, column) in table_methods(record.results).items()
             }
-
+            for record in records
+        ]
         title = f"Table {table[-1]}, {group}"
         compare_values(section, title, records, accuracies, f"Test accuracy in %{note}")
 

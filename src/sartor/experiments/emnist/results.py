@@ -13,13 +13,13 @@ from sartor.central.settings import describe
 from sartor.data import ClientData
 from sartor.evaluation.statistics import gains, jsonable, worst_decile
 from sartor.experiments.common.directory import plain_settings
+from sartor.experiments.common.statistics import mean_cost, shares
 from sartor.experiments.emnist.claims import claims, comparisons
 from sartor.experiments.emnist.methods import ORDERS, Family, families
 from sartor.experiments.emnist.pooled import Floats, PooledSeeds, by_writer, member
-from sartor.experiments.emnist.seed_result import SeedResult
 from sartor.experiments.emnist.settings import COLUMNS, GROUPS, PAPER, VALIDATION, EmnistSettings
 from sartor.experiments.emnist.words import TABLES, as_claimed, method_name, quick_version, verdict
-from sartor.experiments.emnist.work import Results
+from sartor.experiments.emnist.work import Results, SeedResult
 from sartor.report.numbers import points
 
 
@@ -129,7 +129,7 @@ def _method(pooled: PooledSeeds, name: str) -> dict[str, Any]:
             g: float(np.mean([worst_decile(row[~np.isnan(row)], True) for row in values]))
             for g, values in by_group(groups)
         },
-        "cost": _mean_cost(results),
+        "cost": mean_cost([result.facts["cost"] or {} for result in results]),
         "seconds": [result.facts["seconds"] for result in results],
     }
     if "validation_loss" in facts:
@@ -143,7 +143,9 @@ def _method(pooled: PooledSeeds, name: str) -> dict[str, Any]:
             g: pooled.estimate(pooled.values(name, g, "oracle_accuracy")) for g in GROUPS
         }
     if "lambda" in scores.extra:
-        found["lambda"] = {g: _lambda_shares(results, g) for g in GROUPS}
+        every = [result.scores for result in results]
+        chosen = {g: [s.extra["lambda"][member(s, g)] for s in every] for g in GROUPS}
+        found["lambda"] = {g: shares(np.concatenate(values)) for g, values in chosen.items()}
     central = name.partition(" + ")[0]
     if central != name:
         found |= _against(pooled, name, central)
@@ -158,23 +160,21 @@ def _against(pooled: PooledSeeds, name: str, central: str) -> dict[str, Any]:
         if not _complete(gain):
             continue
         found["gain"][group] = pooled.tested(gain)
-        shares = []  # of each seed: gained, hurt, hurt beyond chance
+        by_seed = []  # shares of writers: gained, hurt, hurt beyond chance
         for seed in range(pooled.settings.seeds):
             scores, baseline = (pooled.results[seed, n].scores for n in (name, central))
             verdicts = gains(dataclasses.replace(scores, baseline=baseline))
             here, sign = member(scores, group), verdicts.sign
             sure = (sign < 0) & verdicts.beyond_chance
-            shares.append([float(v[here].mean()) for v in (sign > 0, sign < 0, sure)])
-        gained, hurt, beyond = zip(*shares, strict=True)
+            by_seed.append([float(v[here].mean()) for v in (sign > 0, sign < 0, sure)])
+        gained, hurt, beyond = zip(*by_seed, strict=True)
         found["hurt"][group] = {
             "gained": float(np.mean(gained)), "hurt": float(np.mean(hurt)),
             "hurt_beyond_chance": float(np.mean(beyond)), "by_seed": list(hurt),
         }  # fmt: skip
     if {"mixture_loss", "central_mixture_loss"} <= pooled.results[0, name].scores.extra.keys():
-        own, central_loss = (
-            pooled.values(name, "all", what) for what in ("mixture_loss", "central_mixture_loss")
-        )
-        found["forgetting"] = pooled.estimate(own - central_loss)
+        before = pooled.values(name, "all", "central_mixture_loss")
+        found["forgetting"] = pooled.estimate(pooled.values(name, "all", "mixture_loss") - before)
     return found
 
 
@@ -196,18 +196,6 @@ def _clusters(result: SeedResult) -> dict[str, list[int]]:
     }
 
 
-def _lambda_shares(results: list[SeedResult], group: str) -> dict[str, float]:
-    """The share of writers that chose each λ."""
-    chosen = np.concatenate([r.scores.extra["lambda"][member(r.scores, group)] for r in results])
-    values, counts = np.unique(chosen, return_counts=True)
-    return {f"{v:g}": float(n / len(chosen)) for v, n in zip(values, counts, strict=True)}
-
-
-def _mean_cost(results: list[SeedResult]) -> dict[str, float]:
-    costs = [result.facts["cost"] or {} for result in results]
-    return {key: float(np.mean([cost[key] for cost in costs])) for key in costs[0]}
-
-
 def most_memory(results: Iterable[SeedResult]) -> dict[str, int | None]:
     """The largest use of memory for any result, in any process."""
     found = [result.facts["memory"] for result in results]
@@ -222,9 +210,8 @@ def client_table(results: Results) -> pa.Table:
     tables = []
     for (seed, name), result in results.items():
         table = result.scores.table()
-        count = table.num_rows
-        table = table.add_column(0, "seed", pa.array(np.full(count, seed)))
-        tables.append(table.add_column(0, "method", pa.array([name] * count, pa.string())))
+        table = table.add_column(0, "seed", pa.array(np.full(len(table), seed)))
+        tables.append(table.add_column(0, "method", pa.array([name] * len(table), pa.string())))
     return pa.concat_tables(tables, promote_options="default")
 
 
@@ -240,14 +227,15 @@ def as_text(results: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'':<12}" + "".join(f"{column:>16}" for column in COLUMNS)
         for row, cells in results[table].items():
             paper = results["paper"][table][row]
-            found = (f"{cells[c]['mean']:.1%} ({paper[c]:.1%})" for c in COLUMNS)
-            yield f"{row:<12}" + "".join(f"{cell:>16}" for cell in found)
+            shown = (f"{cells[c]['mean']:.1%} ({paper[c]:.1%})" for c in COLUMNS)
+            yield f"{row:<12}" + "".join(f"{cell:>16}" for cell in shown)
         yield ""
     yield "The paper's claims, in points: of accuracy, or of how many fewer writers are hurt"
-    for text in dict.fromkeys(claim["claim"] for claim in results["claims"]):
-        several = [as_claimed(c) for c in results["claims"] if c["claim"] == text]
-        found = (f"{c['group']} {points(c['mean'])} ({verdict(c)})" for c in several)
-        yield f"  {text}: {', '.join(found)}"
+    found: dict[str, list[str]] = {}
+    for claim in map(as_claimed, results["claims"]):
+        words = f"{claim['group']} {points(claim['mean'])} ({verdict(claim)})"
+        found.setdefault(claim["claim"], []).append(words)
+    yield from (f"  {claim}: {', '.join(words)}" for claim, words in found.items())
     if results["settings"]["quick"]:
         yield ""
         yield quick_version(results)

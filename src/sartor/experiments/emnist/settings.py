@@ -58,6 +58,9 @@ QUICK = 100
 SMOOTHING = 0.1
 """How much of a label is spread over all classes; the label keeps the paper's weight of 0.9."""
 
+CONSTANTS = (SMOOTHING, UNSEEN, VALIDATION)
+"""What results depend on besides the settings."""
+
 Order = Literal["shuffled", "id", "high school last"]
 """How writers are ordered, before the last ones become the unseen writers."""
 
@@ -148,7 +151,9 @@ class EmnistSettings:
             raise ConfigError(f"writers={self.writers}: {self.data} has {len(data)}")
         count = self.writers or (QUICK if self.quick else len(data))
         if count < len(data):
-            data = data.select(_some(data, count))
+            # A choice of writers that does not depend on their order.
+            chosen = np.sort(np.argsort(data.hashes, kind="stable")[:count])
+            data = data.select([data.ids[k] for k in chosen])
         needing = [w for w in ("agnostic", "order") if w in (*self.rows, *self.parts)]
         if needing and "domain" not in data.metadata:
             raise DataError(
@@ -190,12 +195,6 @@ def _open(path: Path) -> ClientData:
         )
         data = data.split(test=0.1, seed=0)
     return data
-
-
-def _some(data: ClientData, count: int) -> list[str]:
-    """A choice of writers that does not depend on their order."""
-    order = np.argsort(data.hashes, kind="stable")[:count]
-    return [data.ids[k] for k in np.sort(order)]
 
 
 def divide(data: ClientData, order: Order, seed: int) -> ClientData:

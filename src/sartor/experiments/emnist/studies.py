@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sartor.experiments.emnist.words import titled, warm_rounds
-from sartor.report.numbers import edge, share
+from sartor.report.numbers import edge
 from sartor.report.page import Row
 
 CONTROLS = {
@@ -35,8 +35,8 @@ STARTS = {
 }
 """The starts of HypCluster, and their names."""
 
-CLUSTERS = {"hypcluster q=1": 1, "hypcluster": 2, "hypcluster q=3": 3, "hypcluster q=4": 4}
-"""HypCluster with other numbers of clusters."""
+CLUSTERS = ("hypcluster q=1", "hypcluster", "hypcluster q=3", "hypcluster q=4")
+"""HypCluster with one to four clusters."""
 
 LOCAL = ("local", "fedavg", "fedavg + finetune")
 
@@ -45,72 +45,58 @@ SERVERS = (
 )  # fmt: skip
 """Servers with momentum, and adaptive ones."""
 
+TUNED = {"local": ("local",), "optimizers": SERVERS}
+"""The methods whose candidates are shown."""
+
 
 def studies(results: Row) -> dict[str, Row]:
-    """What the page shows of each study that was run: of any of its own methods."""
-    starts = {
-        name: title.format(warm_rounds(results["algorithms"][name]["central"]))
-        for name, title in STARTS.items()
-        if name in results["algorithms"]
-    }
+    """What the page shows of each part that was run."""
+    methods, algorithms = results["methods"], results["algorithms"]
     servers = [name + tuned for name in SERVERS for tuned in ("", " + finetune")]
-    known: dict[str, tuple[Mapping[str, str], Mapping[str, int], Sequence[str]]] = {
-        "starts": (starts, dict.fromkeys(starts, 2), ()),
-        "clusters": ({name: f"q = {q}" for name, q in CLUSTERS.items()}, CLUSTERS, ()),
-        "local": ({name: titled(name) for name in LOCAL}, {}, ["local"]),
-        "controls": (CONTROLS, {}, ()),
-        "servers": ({name: titled(name) for name in servers}, {}, SERVERS),
+    titles: dict[str, Mapping[str, str]] = {
+        "starts": {
+            name: title.format(warm_rounds(algorithms[name]["central"]))
+            for name, title in STARTS.items()
+            if name in algorithms
+        },
+        "clusters": {name: f"q = {q}" for q, name in enumerate(CLUSTERS, start=1)},
+        "local": {name: titled(name) for name in LOCAL},
+        "controls": CONTROLS,
+        "optimizers": {name: titled(name) for name in servers},
     }
-    own = {
-        "starts": " from ", "clusters": " q=", "local": "local", "controls": "more rounds",
-        "servers": " with ada",
-    }  # fmt: skip
-    return {
-        study: _shown(results["methods"], *parts)
-        for study, parts in known.items()
-        if any(own[study] in name for name in parts[0] if name in results["methods"])
-    }
-
-
-def _shown(
-    methods: Row, titles: Mapping[str, str], clusters: Mapping[str, int], tuned: Sequence[str]
-) -> Row:
-    names = {name: title for name, title in titles.items() if name in methods}
-    most = max((q for name, q in clusters.items() if name in methods), default=0)
-    return {
-        "rows": [
-            {
-                "seen": None, "unseen": None, **methods[name]["accuracy"], "title": title,
-                "held_out": _mean(methods[name].get("validation_loss") or [None]),
+    found: dict[str, Row] = {}
+    for part, titled_methods in titles.items():
+        if part in results["settings"]["parts"]:
+            names = {name: title for name, title in titled_methods.items() if name in methods}
+            tuned = [name for name in TUNED.get(part, ()) if name in methods]
+            clusters = [row for n, title in names.items() for row in _clusters(methods[n], title)]
+            most = max((len(row["shares"]) for row in clusters), default=0)
+            found[part] = {
+                "rows": [_row(methods[name], title) for name, title in names.items()],
+                "places": [f"{n + 1}." for n in range(most)],
+                "clusters": clusters,
+                "tried": [row for name in tuned for row in _tried(name, methods[name])],
+                "edges": "".join(_edges(name, methods[name]) for name in tuned),
             }
-            for name, title in names.items()
-        ],
-        "places": [f"{n + 1}." for n in range(most)],
-        "clusters": [
-            row
-            for name, title in names.items()
-            if (q := clusters.get(name))
-            for row in _cluster_rows(methods[name], title, q, most)
-        ],
-        "tried": [row for name in tuned if name in methods for row in _tried(name, methods[name])],
-        "edges": "".join(_edges(name, methods[name]) for name in tuned if name in methods),
+    return found
+
+
+def _row(method: Row, title: str) -> Row:
+    losses = method.get("validation_loss") or [None]
+    held_out = None if None in losses else sum(losses) / len(losses)
+    return {
+        "seen": None, "unseen": None, **method["accuracy"], "title": title, "held_out": held_out
     }  # fmt: skip
 
 
-def _mean(losses: Sequence[float | None]) -> float | None:
-    known = [loss for loss in losses if loss is not None]
-    return sum(known) / len(known) if len(known) == len(losses) else None
-
-
-def _cluster_rows(method: Row, title: str, q: int, most: int) -> Sequence[Row]:
+def _clusters(method: Row, title: str) -> Sequence[Row]:
     """The share of writers in each cluster, seed by seed; empty clusters count."""
     rows = []
     for seed, by_domain in enumerate(method.get("clusters", {}).get("by_seed", [])):
         counts = [sum(column) for column in zip(*by_domain.values(), strict=True)]
-        shares = [n / max(sum(counts), 1) for n in [*counts, *[0] * q][:q]]
+        shares = [n / max(sum(counts), 1) for n in counts]
         used = sum(value >= 0.01 for value in shares)
-        shown = [*map(share, shares), *[""] * most][:most]
-        rows.append({"title": title, "seed": seed, "shares": shown, "used": used})
+        rows.append({"title": title, "seed": seed, "shares": shares, "used": used})
     return rows
 
 

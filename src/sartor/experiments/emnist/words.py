@@ -71,13 +71,9 @@ def as_claimed(claim: Row) -> Row:
     def negative(value: float | None) -> float | None:
         return None if value is None else -value
 
-    return {
-        **claim,
-        "mean": negative(claim["mean"]),
-        "low": negative(claim["high"]),
-        "high": negative(claim["low"]),
-        "by_seed": [negative(value) for value in claim["by_seed"]],
-    }
+    mean, low, high = (negative(claim[key]) for key in ("mean", "high", "low"))
+    by_seed = [negative(value) for value in claim["by_seed"]]
+    return {**claim, "mean": mean, "low": low, "high": high, "by_seed": by_seed}
 
 
 def verdict(claim: Row) -> str:

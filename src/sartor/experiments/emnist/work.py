@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from sartor.caching import made_once
 from sartor.central import CentralModel
 from sartor.central.settings import describe
 from sartor.data import ClientData
@@ -25,30 +27,56 @@ from sartor.errors import DataError, DivergedError, InterruptedRun
 from sartor.evaluation import Scores
 from sartor.evaluation.statistics import jsonable
 from sartor.experiments.common.directory import ExperimentDirectory
-from sartor.experiments.common.saved import check_recipe, damaged, slug
+from sartor.experiments.common.saved import Part, check_recipe, damaged, recipe_for, slug
 from sartor.experiments.common.workers import workers
 from sartor.experiments.emnist.methods import Family, families
-from sartor.experiments.emnist.seed_result import SeedResult, recipe_of
-from sartor.experiments.emnist.settings import (
-    SMOOTHING,
-    UNSEEN,
-    VALIDATION,
-    EmnistSettings,
-    Order,
-    divide,
-    whole,
-)
-from sartor.files import read_json, write_json
+from sartor.experiments.emnist.settings import CONSTANTS, EmnistSettings, Order, divide, whole
+from sartor.files import read_json, save_tree, write_json
+from sartor.interrupts import asked_to_stop
 from sartor.personal import Personal
+from sartor.runs.record import versions
 
 TUNING = 100
 """How many seen writers Local's settings are chosen on."""
 
-CONSTANTS = [TUNING, SMOOTHING, UNSEEN, VALIDATION]
-"""What results depend on besides the settings."""
-
 AT_ONCE = 3
 """Methods that run at the same time on a GPU: while one computes, others are compiled."""
+
+ARRAYS = ("size", "test_size", "seen", "example_loss", "example_correct")
+
+
+@dataclasses.dataclass(frozen=True)
+class SeedResult(Part):
+    """One method on the writers of one seed.
+
+    Attributes:
+        scores: its scores on every writer's test images.
+        facts: its cost, what was chosen, how long it took, and the like.
+    """
+
+    scores: Scores
+    facts: dict[str, Any]
+
+    def save(self, path: Path, recipe: str) -> None:
+        """Write it, completely or not at all."""
+        scores = self.scores
+        arrays = {name: np.asarray(getattr(scores, name)) for name in ARRAYS}
+        arrays |= {f"extra {name}": np.asarray(v) for name, v in scores.extra.items()}
+        about = {"clients": scores.client, "domain": scores.domain, "method": scores.method}
+        metadata = {"about": json.dumps(about), "facts": json.dumps(self.facts), "recipe": recipe}
+        save_tree(path, arrays, metadata)
+
+    @classmethod
+    def restored(cls, arrays: dict[str, Any], metadata: dict[str, str]) -> SeedResult:
+        """The result that a file holds."""
+        about, facts = (json.loads(metadata[key]) for key in ("about", "facts"))
+        columns: dict[str, Any] = {name: arrays.pop(name) for name in ARRAYS}
+        extra = {name.removeprefix("extra "): values for name, values in arrays.items()}
+        scores = Scores(
+            about["method"], about["clients"], domain=about["domain"], extra=extra, **columns
+        )
+        return cls(scores, dict(facts))
+
 
 Results = dict[tuple[int, str], SeedResult]
 """Results by seed and method."""
@@ -73,67 +101,55 @@ class FixedClusters:
         return {"name": "fixed", "cluster": dict(self.cluster)}
 
 
-class SeedData:
-    """The writers of one seed.
-
-    Args:
-        settings: the settings of the experiment.
-        data: the writers.
-        number: the number of the seed, from 0 on.
-        root: the directory for the results of all seeds.
-    """
-
-    def __init__(self, settings: EmnistSettings, data: ClientData, number: int, root: Path) -> None:
-        self.settings, self.raw, self.number = settings, data, number
-        self.root, self.directory = root, root / f"seed-{number}"
-        self.seed = settings.seed * 1009 + number
-        self._views: dict[tuple[Order, bool], ClientData] = {}
-        self._lock = threading.RLock()
-
-    def view(self, order: Order, *, all_images: bool = False) -> ClientData:
-        """The writers in an order, the last ones unseen; with ``all_images``, none held out."""
-        with self._lock:
-            key = order, all_images
-            if key not in self._views:
-                self._views[key] = (
-                    whole(self.view(order)) if all_images else divide(self.raw, order, self.seed)
-                )
-            return self._views[key]
+@made_once(maxsize=8)
+def view(writers: ClientData, order: Order, seed: int, all_images: bool) -> ClientData:
+    """The writers in an order, the last ones unseen; with ``all_images``, none held out."""
+    return whole(view(writers, order, seed, False)) if all_images else divide(writers, order, seed)
 
 
 class FamilyRun:
     """A family in one seed; several threads may ask for its results.
 
     Args:
-        seed: the writers.
+        settings: the settings of the experiment.
+        writers: all writers.
+        number: the number of the seed, from 0 on.
+        root: the directory for the results of all seeds.
         family: the central model and the personal models that start from it.
-        stopping: when set by another thread, work stops.
         say: called with a few words about the current work.
     """
 
     def __init__(
-        self, seed: SeedData, family: Family, stopping: threading.Event, say: Callable[[str], None]
-    ) -> None:
-        self.seed, self.family, self.settings = seed, family, seed.settings
-        self.data = seed.view(family.order)
+        self, settings: EmnistSettings, writers: ClientData, number: int, root: Path,
+        family: Family, say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.settings, self.number, self.family = settings, number, family
+        self._writers, self._root, self._say = writers, root, say
+        self._seed = settings.seed * 1009 + number
+        self.data = self._view(all_images=False)
         for name, group in (("seen", self.data.seen), ("unseen", ~self.data.seen)):
             if not self.data.sizes("test")[group].any():
                 raise DataError(f"{family.name}: no {name} writer has test images; add some")
-        self._say, self._stopping = say, stopping
         self._lock = threading.RLock()
         self._left = set(family.methods())
-        self._tuned: dict[str, Any] | None = None
+        self._tuned: dict[str, Any] = {}
         self._trained: CentralModel | None = None
         self._seconds = 0.0
+        self._checkpoint = self._path(f"central-{family.name}")
         self._common: dict[str, Any] = {
-            "seed": seed.seed, "engine": self.settings.engine, "progress": False
+            "seed": self._seed, "engine": settings.engine, "progress": False
         }  # fmt: skip
+
+    def _view(self, all_images: bool) -> ClientData:
+        return view(self._writers, self.family.order, self._seed, all_images)
+
+    def _path(self, name: str) -> Path:
+        return self._root / f"seed-{self.number}" / f"{slug(name)}.safetensors"
 
     def result(self, name: str) -> tuple[SeedResult, bool]:
         """The result of one of the family's methods, and whether it is new."""
         tuned = self.tune()
-        path = self.seed.directory / f"{slug(name)}.safetensors"
-        recipe = self._recipe(name)
+        path, recipe = self._path(name), self._recipe(name)
         new = not path.exists()
         if new:
             central = self.central()
@@ -155,15 +171,15 @@ class FamilyRun:
 
     def _recipe(self, name: str) -> str:
         family, settings = self.family, self.settings
-        algorithms: list[Any] = [family.central, family.methods()[name]]
-        described = [describe(a) for a in algorithms if a is not None]
-        settled = [settings.network, settings.precision, self.seed.seed]
-        what = [described, family.order, family.all_images, *settled, CONSTANTS]
-        return recipe_of(json.dumps(what), self.seed.raw.fingerprint)
+        algorithms = [family.central, family.methods()[name]]
+        settled = [settings.network, settings.precision, self._seed]
+        return self._recipe_for(algorithms, family.order, family.all_images, *settled)
 
-    @property
-    def _checkpoint(self) -> Path:
-        return self.seed.directory / f"central-{slug(self.family.name)}.safetensors"
+    def _recipe_for(self, algorithms: Iterable[Any], *settled: Any) -> str:
+        """What a result depends on: how it is computed, the data, and the versions."""
+        described = [describe(algorithm) for algorithm in algorithms if algorithm is not None]
+        what = json.dumps([described, *settled, [TUNING, *CONSTANTS]])
+        return recipe_for(json.dumps([what, self._writers.fingerprint, versions()]))
 
     def central(self) -> CentralModel | None:
         """The central model; the first thread that needs it trains it."""
@@ -171,12 +187,12 @@ class FamilyRun:
         with self._lock:
             if family.central is None or self._trained is not None:
                 return self._trained
-            if self._stopping.is_set():  # while this thread waited for another one's training
+            if asked_to_stop():  # while this thread waited for another one's training
                 raise InterruptedRun(f"{family.name} is not trained")
             began = time.perf_counter()
             central = family.central.fit(
                 self.settings.model,
-                self.seed.view(family.order, all_images=family.all_images),
+                self._view(family.all_images),
                 checkpoint=self._checkpoint,
                 on_chunk=lambda chunk: self._say(f"{family.name}, round {chunk.stop}"),
                 **self._common,
@@ -214,7 +230,7 @@ class FamilyRun:
         self, personal: Personal, central: CentralModel | None
     ) -> tuple[Scores, dict[str, Any]]:
         chooses = len(personal.choices().cover) > 1
-        data = self.seed.view(self.family.order, all_images=not chooses)
+        data = self._view(all_images=not chooses)
         models = personal.fit(central or self.settings.model, data, keep=False, **self._common)
         scores = dataclasses.replace(models.evaluate(data), baseline=None)
         cost = models.cost
@@ -236,21 +252,22 @@ class FamilyRun:
     def tune(self) -> dict[str, Any]:
         """Set what validation chooses on the first seed; returns the choice and its reasons."""
         with self._lock:
-            if self._tuned is None:
-                self._tuned = {}
-                grid = self.family.grid
-                if grid:
-                    losses = self._validation_losses()
-                    best, candidates = int(np.argmin(losses)), [plain(change) for change in grid]
-                    self.family = self.family.with_settings(grid[best])
-                    tried = list(zip(candidates, losses, strict=True))
-                    self._tuned = {"chosen": candidates[best], "tried": tried}
+            grid = self.family.grid
+            if grid and not self._tuned:
+                losses = self._validation_losses()
+                best, candidates = int(np.argmin(losses)), [plain(change) for change in grid]
+                self.family = self.family.with_settings(grid[best])
+                tried = list(zip(candidates, losses, strict=True))
+                self._tuned = {"chosen": candidates[best], "tried": tried}
             return self._tuned
 
     def _validation_losses(self) -> list[float]:
         """The loss of every candidate for seen writers of the first seed; saved one by one."""
-        family, path = self.family, self.seed.root / f"chosen-{slug(self.family.name)}.json"
-        recipe = recipe_of(json.dumps(self._tuning_recipe()), self.seed.raw.fingerprint)
+        family, settings = self.family, self.settings
+        path = self._root / f"chosen-{slug(family.name)}.json"
+        settled = [settings.network, settings.precision, settings.seed, family.order]
+        algorithms = [family.central, *family.personal.values()]
+        recipe = self._recipe_for(algorithms, *map(plain, family.grid), settled)
         saved = read_json(path) if path.exists() else {"recipe": recipe, "losses": []}
         if not isinstance(saved, dict) or not isinstance(saved.get("losses"), list):
             raise damaged(path)
@@ -264,13 +281,6 @@ class FamilyRun:
                 losses.append(np.inf)
             write_json(path, jsonable({"recipe": recipe, "losses": losses}))
         return losses
-
-    def _tuning_recipe(self) -> list[Any]:
-        """What a choice depends on besides the data."""
-        family, settings = self.family, self.settings
-        algorithms = [a for a in (family.central, *family.personal.values()) if a is not None]
-        settled = [settings.network, settings.precision, settings.seed, family.order]
-        return [[describe(a) for a in algorithms], *map(plain, family.grid), settled, CONSTANTS]
 
     def _try(self, family: Family) -> float:
         """The loss of a family for seen writers on their held-out images."""
@@ -300,7 +310,7 @@ def run_all(
 
         def work(run: FamilyRun, name: str) -> None:
             result, new = run.result(name)
-            number, accuracy = run.seed.number, result.scores.accuracy
+            number, accuracy = run.number, result.scores.accuracy
             results[number, name] = result
             crew.count()
             if new and accuracy is not None:
@@ -311,11 +321,11 @@ def run_all(
                 crew.bar.line(f"seed {number}, {name}: {mean:.1%} in {seconds:.0f} s")
 
         for number in range(settings.seeds):
-            seed = SeedData(settings, data, number, directory.checkpoint)
-            runs = [FamilyRun(seed, family, crew.stopping, crew.say) for family in todo]
+            where = settings, data, number, directory.checkpoint
+            runs = [FamilyRun(*where, family, crew.say) for family in todo]
             tasks = [(run, name) for run in runs for name in run.family.methods()]
             crew.run([functools.partial(work, *task) for task in sorted(tasks, key=_rank)])
-    return {(n, name): results[n, name] for n in range(settings.seeds) for name in names}
+    return {key: results[key] for key in itertools.product(range(settings.seeds), names)}
 
 
 def _rank(task: tuple[FamilyRun, str]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sartor.experiments.common.directory import ExperimentDirectory, ExperimentKind, plain_settings
+from sartor.experiments.common.directory import ExperimentDirectory
 from sartor.experiments.regret.page import PAGE
 from sartor.experiments.regret.results import as_text, client_table, summarise
 from sartor.experiments.regret.work import RegretSettings, run_all
@@ -32,8 +32,7 @@ def reproduce(
     Returns:
         The content of ``results.json``.
     """
-    kind = ExperimentKind("regret", PAGE)
-    directory = ExperimentDirectory(out, kind, plain_settings(settings), resume=resume)
+    directory = ExperimentDirectory(out, "regret", PAGE, settings, resume=resume)
     directory.begin()
     results, seconds = run_all(settings, directory, progress)
     return directory.finish(summarise(settings, results), client_table(results), seconds)

@@ -34,7 +34,7 @@ def regret_sections(record: Record) -> list[Section]:
     ends = [edge(rate, results["rates"]) for row in tuned for rate in row["rates"].values()]
     values = {
         **results,
-        "in_words": [in_words(kind, rows) for kind, rows in results["regret"].items()],
+        "in_words": [{"words": in_words(*item)} for item in results["regret"].items()],
         "kinds": [_kind(n, *item) for n, item in enumerate(results["regret"].items())],
         "tuned": tuned,
         "ends": sum(map(bool, ends)),
@@ -69,8 +69,8 @@ def _kind(place: int, kind: str, rows: list[Row]) -> Row:
         shown.append({
             **row,
             "size": row["samples"] or "mean",
-            "means": list(means.values()),
-            "estimates": [row[name] for name in TITLES],
+            "means": means,
+            "estimates": {title: row[name] for name, title in TITLES.items()},
             "best": [title for title, mean in means.items() if mean == min(means.values())],
             "best_title": TITLES[row["best"]],
             "best_of_all_title": TITLES.get(row["best_of_all"], row["best_of_all"]),

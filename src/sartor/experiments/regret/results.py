@@ -19,7 +19,6 @@ from sartor.experiments.regret.work import (
     POLICIES,
     TUNED,
     RegretSettings,
-    ResultKey,
     Results,
 )
 from sartor.experiments.synthetic.methods import RATES
@@ -32,7 +31,7 @@ def summarise(settings: RegretSettings, results: Results) -> dict[str, Any]:
     for kind in LOCALS:
         rows, regrets = [], []
         for m in settings.samples:
-            some = [results[ResultKey(m, kind, n)] for n in range(settings.seeds)]
+            some = [results[m, kind, n] for n in range(settings.seeds)]
             # [policies, seeds]: the mean over the clients of each population
             by_seed = [{name: r.mean() for name, r in one.regret().items()} for one in some]
             regrets.append(np.array([[means[name] for means in by_seed] for name in POLICIES]))
@@ -82,10 +81,10 @@ def _estimate(values: Floats) -> dict[str, float]:
 def client_table(results: Results) -> pa.Table:
     """A row for every client of every population."""
     tables = []
-    for key, result in results.items():
+    for (samples, local, population), result in results.items():
         tables.append(pa.table({
-            "samples": [key.samples] * CLIENTS, "local": [key.local] * CLIENTS,
-            "population": [key.population] * CLIENTS, "client": list(range(CLIENTS)),
+            "samples": [samples] * CLIENTS, "local": [local] * CLIENTS,
+            "population": [population] * CLIENTS, "client": list(range(CLIENTS)),
             "advice": [SHARING[int(n)] for n in result.chosen[0]],
             "bounds_say": [SHARING[int(n)] for n in result.chosen[1]],
             "lambda": pa.array(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,19 +16,25 @@ from sartor.advice import advise
 from sartor.advice.advice import SHARING
 from sartor.errors import ConfigError, InterruptedRun
 from sartor.experiments.common.directory import ExperimentDirectory
-from sartor.experiments.common.saved import load_saved
+from sartor.experiments.common.saved import Part
 from sartor.experiments.common.workers import workers
 from sartor.experiments.synthetic.methods import (
     RATES,
     MakeAlgorithm,
+    PopulationScores,
     dapper,
     fedavg,
     hypcluster,
     local,
     measure,
 )
-from sartor.experiments.synthetic.population import TUNING, Floats, SyntheticSettings, draw
-from sartor.files import save_tree
+from sartor.experiments.synthetic.population import (
+    TUNING,
+    Floats,
+    Population,
+    SyntheticSettings,
+    draw,
+)
 from sartor.runs.record import versions
 
 LAMBDAS = (0.25, 0.5, 0.75, 1.0)
@@ -80,20 +87,12 @@ class RegretSettings:
         return SyntheticSettings(samples=self.samples, seeds=self.seeds, seed=self.seed)
 
 
-class ResultKey(NamedTuple):
-    """Which result: samples per client, how Local is trained, and the number of the population."""
-
-    samples: int
-    local: str
-    population: int
-
-    def path(self, directory: Path) -> Path:
-        """The file of the result."""
-        name = f"{self.samples}-{LOCALS[self.local]}-{self.population}.safetensors"
-        return directory / name
+ResultKey = tuple[int, str, int]
+"""Which result: samples per client, how Local is trained, and the number of the population."""
 
 
-class PopulationResult(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class PopulationResult(Part):
     """Losses and advice for every client of a population.
 
     Attributes:
@@ -104,6 +103,8 @@ class PopulationResult(NamedTuple):
         vacuous: [clients] whether all bounds are vacuous.
         rates: the step sizes of ``TUNED``.
     """
+
+    recipe_key = "versions"
 
     exact: Floats
     chosen: Floats
@@ -129,6 +130,12 @@ class PopulationResult(NamedTuple):
 Results = Mapping[ResultKey, PopulationResult]
 
 
+def path_of(key: ResultKey, directory: Path) -> Path:
+    """The file of a result."""
+    samples, local, population = key
+    return directory / f"{samples}-{LOCALS[local]}-{population}.safetensors"
+
+
 def run_all(
     settings: RegretSettings, directory: ExperimentDirectory, progress: bool | None
 ) -> tuple[Results, dict[str, float]]:
@@ -136,23 +143,23 @@ def run_all(
     results: dict[ResultKey, PopulationResult] = {}
     seconds: dict[str, float] = {}
     total = len(settings.samples) * len(LOCALS) * settings.seeds
+    recipe = str(versions())
     with workers("advice", total, 1, progress) as crew:
 
         def work(samples: int) -> None:
             began = time.perf_counter()
             rates: dict[str, float] = {}
-            for key in (ResultKey(samples, k, n) for k in LOCALS for n in range(settings.seeds)):
+            for local, population in itertools.product(LOCALS, range(settings.seeds)):
+                key = samples, local, population
                 if crew.stopping.is_set():
                     raise InterruptedRun(f"{key} is not computed")
-                path = key.path(directory.checkpoint)
+                path = path_of(key, directory.checkpoint)
                 if path.exists():
-                    arrays, _ = load_saved(path, str(versions()), "versions")
-                    results[key] = PopulationResult(**arrays)
+                    results[key] = PopulationResult.load(path, recipe)
                 else:
                     rates = rates or tune(settings, samples)
                     results[key] = advise_population(settings, key, rates)
-                    arrays = results[key]._asdict()
-                    save_tree(path, arrays, {"versions": str(versions())})
+                    results[key].save(path, recipe)
                 crew.count(f"{samples} samples")
             took = seconds[f"{samples} samples"] = round(time.perf_counter() - began, 1)
             directory.events.write("samples", samples=samples, seconds=took)
@@ -170,59 +177,53 @@ def _algorithms(samples: int, times: int, rates: Mapping[str, float]) -> dict[st
     return {name: make(samples, rates[name], None) for name, make in makers.items()}
 
 
+def _scores(
+    synthetic: SyntheticSettings, population: Population, algorithms: Mapping[str, Any],
+    lambdas: Sequence[float],
+) -> list[PopulationScores]:  # fmt: skip
+    """The scores of all candidates on a population, in the order of ``SHARING``; then of each λ."""
+
+    def fit(algorithm: Any, start: Any) -> Any:
+        return algorithm.fit(start, population.whole, seed=population.seed, progress=False)
+
+    names = ("central", "cluster", "local")
+    models = [fit(algorithms[name], synthetic.model()) for name in names]
+    mixing = [dataclasses.replace(algorithms["interpolation"], cover=(value,)) for value in lambdas]
+    models += [fit(algorithm, models[0]) for algorithm in mixing]
+    return [measure(synthetic, population, each) for each in models]
+
+
 def tune(settings: RegretSettings, samples: int) -> dict[str, float]:
     """The step size of each candidate, chosen on populations that are not reported."""
-    synthetic = settings.synthetic
-    losses = {name: np.zeros(len(RATES)) for name in TUNED}
+    losses = np.zeros((len(TUNED), len(RATES)))
     for n in range(TUNING):
-        population = draw(synthetic, settings.seeds + n, samples, tuning=True)
-        common: dict[str, Any] = {"seed": population.seed, "progress": False}
+        population = draw(settings.synthetic, settings.seeds + n, samples, tuning=True)
         for place, rate in enumerate(RATES):
             algorithms = _algorithms(samples, 1, dict.fromkeys(TUNED, rate))
-            central = algorithms["central"].fit(synthetic.model(), population.whole, **common)
-            fitted = {"central": central}
-            for name in ("cluster", "local"):
-                fitted[name] = algorithms[name].fit(synthetic.model(), population.whole, **common)
-            half = dataclasses.replace(algorithms["interpolation"], cover=(0.5,))
-            fitted["interpolation"] = half.fit(central, population.whole, **common)
-            for name, models in fitted.items():
-                losses[name][place] += measure(synthetic, population, models).test.mean()
-    return {name: RATES[int(np.argmin(found))] for name, found in losses.items()}
+            scores = _scores(settings.synthetic, population, algorithms, (0.5,))
+            losses[:, place] += [each.test.mean() for each in scores]
+    return {name: RATES[int(np.argmin(found))] for name, found in zip(TUNED, losses, strict=True)}
 
 
 def advise_population(
     settings: RegretSettings, key: ResultKey, rates: Mapping[str, float]
 ) -> PopulationResult:
     """Advise the clients of a population, and compute every candidate's expected losses."""
-    synthetic = settings.synthetic
-    population = draw(synthetic, key.population, key.samples)
-    algorithms = _algorithms(key.samples, LOCALS[key.local], rates)
-    model, data = synthetic.model(), population.whole
-    common: dict[str, Any] = {"seed": population.seed, "progress": False}
-    advice = advise(data, model, **algorithms, **common)
-    central = algorithms["central"].fit(model, data, **common)
-    fitted = {
-        "global": central,
-        "local": algorithms["local"].fit(model, data, **common),
-        "cluster": algorithms["cluster"].fit(model, data, **common),
-    }
-    mixed = [
-        dataclasses.replace(algorithms["interpolation"], cover=(value,)).fit(
-            central, data, **common
-        )
-        for value in LAMBDAS
-    ]
-
-    def exact(models: Any) -> Floats:
-        return measure(synthetic, population, models).exact
-
+    synthetic, (samples, local, number) = settings.synthetic, key
+    population = draw(synthetic, number, samples)
+    algorithms = _algorithms(samples, LOCALS[local], rates)
+    advice = advise(
+        population.whole, synthetic.model(), **algorithms, seed=population.seed, progress=False
+    )
+    scores = _scores(synthetic, population, algorithms, LAMBDAS)
+    exact = np.stack([each.exact for each in scores])
     interpolates = advice.advice == "interpolation"
     lambda_ = np.where(interpolates, np.searchsorted(LAMBDAS, advice.lambda_), -1)
     chosen = [[SHARING.index(str(n)) for n in by] for by in (advice.sharing, advice.bounds_say)]
     return PopulationResult(
-        exact=np.stack([exact(fitted[name]) for name in SHARING]),
+        exact=exact[: len(SHARING)],
         chosen=np.array(chosen, float),
-        mixed=np.stack([exact(models) for models in mixed]),
+        mixed=exact[len(SHARING) :],
         lambda_=lambda_.astype(float),
         vacuous=advice.vacuous.astype(float),
         rates=np.array([rates[name] for name in TUNED]),

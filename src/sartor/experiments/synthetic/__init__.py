@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sartor.experiments.common.directory import ExperimentDirectory, ExperimentKind, plain_settings
+from sartor.experiments.common.directory import ExperimentDirectory
 from sartor.experiments.synthetic.page import PAGE
 from sartor.experiments.synthetic.population import SyntheticSettings, population_limit
 from sartor.experiments.synthetic.results import as_text, client_table, summarise
@@ -37,9 +37,8 @@ def reproduce(
     Returns:
         The content of ``results.json``.
     """
-    kind = ExperimentKind("synthetic", PAGE)
-    directory = ExperimentDirectory(out, kind, plain_settings(settings), resume=resume)
+    directory = ExperimentDirectory(out, "synthetic", PAGE, settings, resume=resume)
     directory.begin()
     results = run_all(settings, directory, progress)
-    seconds = {f"{key.samples} {key.method}": r.seconds for key, r in sorted(results.items())}
+    seconds = {f"{n} {name}": results[n, name].seconds for n, name in sorted(results)}
     return directory.finish(summarise(settings, results), client_table(results), seconds)

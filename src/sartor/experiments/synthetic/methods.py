@@ -95,13 +95,11 @@ class Method(NamedTuple):
     def fit(self, rate: float, start: Any, data: ClientData, seed: int) -> Fitted:
         """Train it on clients that all have the same number of samples."""
         samples = int((data.bounds[0, 2] - data.bounds[0, 0]).item())
-        algorithm = self.algorithm(samples, rate, start)
-        fitted: Fitted = algorithm.fit(start, data, seed=seed, progress=False)
-        return fitted
+        return self.algorithm(samples, rate, start).fit(start, data, seed=seed, progress=False)
 
 
 def epochs_for(samples: int) -> int:
-    """Passes over a client's samples, such that all clients take about the same number of steps."""
+    """Passes over a client's samples, so that all clients take about the same number of steps."""
     return max(1, round(STEPS / -(-samples // BATCH)))
 
 

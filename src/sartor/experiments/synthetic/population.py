@@ -67,10 +67,10 @@ class SyntheticSettings:
                 )
         if self.seeds < 2:
             raise ConfigError(f"seeds={self.seeds}: intervals need at least 2")
-        if self.layout not in ("literal", "shifted"):
-            raise ConfigError(f"layout={self.layout!r}: choose 'literal' or 'shifted'")
-        if self.loss not in ("plain", "smoothed"):
-            raise ConfigError(f"loss={self.loss!r}: choose 'plain' or 'smoothed'")
+        choices = {"layout": ("literal", "shifted"), "loss": ("plain", "smoothed")}
+        for name, (first, second) in choices.items():
+            if (value := getattr(self, name)) not in (first, second):
+                raise ConfigError(f"{name}={value!r}: choose {first!r} or {second!r}")
 
     @classmethod
     def small(cls, **changes: Any) -> SyntheticSettings:

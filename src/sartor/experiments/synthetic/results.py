@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from sartor.data import synthetic_distributions
 from sartor.evaluation.statistics import bootstrap_interval, jsonable
 from sartor.experiments.common.directory import plain_settings
+from sartor.experiments.common.statistics import shares
 from sartor.experiments.synthetic.claims import claims
 from sartor.experiments.synthetic.methods import METHODS, RESTARTS
 from sartor.experiments.synthetic.population import (
@@ -24,7 +25,7 @@ from sartor.experiments.synthetic.population import (
     population_limit,
     smoothed,
 )
-from sartor.experiments.synthetic.work import CLUSTERS, MethodResult, ResultKey, Results, table_key
+from sartor.experiments.synthetic.work import CLUSTERS, MethodResult, Results, table_key
 
 PAPER = {1: 3.4, 2: 3.1, 3: 2.9, 4: 2.7, 5: 2.7}
 """Table 1 of the paper."""
@@ -32,12 +33,10 @@ PAPER = {1: 3.4, 2: 3.1, 3: 2.9, 4: 2.7, 5: 2.7}
 
 def summarise(settings: SyntheticSettings, results: Results) -> dict[str, Any]:
     """The content of ``results.json``, without when and where it was made."""
-    truth, shifted = (
-        settings.truth, synthetic_distributions(CLIENTS, SYMBOLS, "shifted")
-    )  # fmt: skip
+    truth, shifted = settings.truth, dataclasses.replace(settings, layout="shifted").truth
     limits = {q: population_limit(truth, q) for q in CLUSTERS}
     smoothed_limits = {q: population_limit(smoothed(truth), q) for q in CLUSTERS}
-    keys = [ResultKey(n, method.name) for n in sorted(settings.samples) for method in METHODS]
+    keys = [(n, method.name) for n in sorted(settings.samples) for method in METHODS]
     return dict(jsonable({
         "seed": settings.seed,
         "settings": {
@@ -66,13 +65,14 @@ def summarise(settings: SyntheticSettings, results: Results) -> dict[str, Any]:
         ],
         "figure1": [
             {
-                **vars(key),
-                **_losses(results[key]),
-                **_facts(results[key]),
-                "against_fedavg": _gains(results[key], results[ResultKey(key.samples, "FedAvg")]),
+                "samples": n,
+                "method": name,
+                **_losses(result),
+                **_facts(result),
+                "against_fedavg": _gains(result, results[n, "FedAvg"]),
             }
-            for key in keys
-            if key in results
+            for n, name in keys
+            if (result := results.get((n, name)))
         ],
         "claims": claims(settings, results, limits),
     }))  # fmt: skip
@@ -81,9 +81,8 @@ def summarise(settings: SyntheticSettings, results: Results) -> dict[str, Any]:
 def _losses(result: MethodResult) -> dict[str, float]:
     """Means over clients and seeds, with 95% intervals over seeds."""
     found: dict[str, float] = {}
-    for name, loss, prefix in (
-        ("test_loss", result.test, ""), ("exact_loss", result.exact, "exact_")
-    ):  # fmt: skip
+    losses = ("test_loss", result.test, ""), ("exact_loss", result.exact, "exact_")
+    for name, loss, prefix in losses:
         low, high = bootstrap_interval(loss.mean(axis=1))
         found |= {name: float(loss.mean()), f"{prefix}low": low, f"{prefix}high": high}
     return found
@@ -97,15 +96,13 @@ def _facts(result: MethodResult) -> dict[str, Any]:
         "cost": result.cost,
     }
     if result.lambda_ is not None:
-        values, counts = np.unique(result.lambda_, return_counts=True)
-        shares = (counts / result.lambda_.size).tolist()
-        found["lambda"] = {f"{v:g}": share for v, share in zip(values, shares, strict=True)}
+        found["lambda"] = shares(result.lambda_)
     if result.cluster is not None and result.cluster.max() > 0:
         clusters = result.cluster.astype(int)
         members = np.stack([np.bincount(row, minlength=clusters.max() + 1) for row in clusters])
         # The numbers of clusters are arbitrary, so they are sorted by size in every seed.
-        shares = -np.sort(-members / clusters.shape[1], axis=1)
-        found["cluster_shares"] = shares.mean(axis=0).tolist()
+        ordered = -np.sort(-members / clusters.shape[1], axis=1)
+        found["cluster_shares"] = ordered.mean(axis=0).tolist()
     return found
 
 
@@ -133,21 +130,23 @@ def _over_seeds(values: Floats) -> list[float]:
 def client_table(results: Results) -> pa.Table:
     """One row for each method, number of samples, seed and client."""
     tables = []
-    for key, result in sorted(results.items()):
+    for samples, name in sorted(results):
+        result = results[samples, name]
         seeds, clients = result.test.shape
         columns = {
-            "samples": np.full(result.test.size, key.samples),
-            "method": [key.method] * result.test.size,
+            "samples": np.full(result.test.size, samples),
+            "method": [name] * result.test.size,
             "seed": np.repeat(np.arange(seeds), clients),
             "client": [f"client-{k:03d}" for k in range(clients)] * seeds,
         }
-        for name, values in (
-            ("loss", result.test), ("exact_loss", result.exact), ("lambda", result.lambda_),
-            ("cluster", result.cluster),
-        ):  # fmt: skip
-            missing = np.full(result.test.shape, np.nan)
-            column = (missing if values is None else values).reshape(-1)
-            columns[name] = column.astype(np.float32)
+        values = {
+            "loss": result.test, "exact_loss": result.exact, "lambda": result.lambda_,
+            "cluster": result.cluster,
+        }  # fmt: skip
+        missing = np.full(result.test.shape, np.nan)
+        for column, found in values.items():
+            full = missing if found is None else found
+            columns[column] = full.reshape(-1).astype(np.float32)
         tables.append(pa.table(columns))
     return pa.concat_tables(tables)
 

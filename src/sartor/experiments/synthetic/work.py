@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from sartor.caching import made_once
 from sartor.engine import side_by_side
 from sartor.experiments.common.directory import ExperimentDirectory
-from sartor.experiments.common.saved import load_saved, recipe, slug
+from sartor.experiments.common.saved import Part, recipe_for, slug
+from sartor.experiments.common.statistics import mean_cost
 from sartor.experiments.common.workers import workers
 from sartor.experiments.synthetic.methods import (
     CONSTANTS,
@@ -40,7 +39,6 @@ from sartor.experiments.synthetic.population import (
     SyntheticSettings,
     draw,
 )
-from sartor.files import save_tree
 from sartor.runs.record import versions
 
 Item = TypeVar("Item")
@@ -49,12 +47,9 @@ Result = TypeVar("Result")
 CLUSTERS = (1, 2, 3, 4, 5)
 """The numbers of clusters q of Table 1."""
 
-ARRAYS = ("test", "exact", "smoothed", "lambda_", "cluster")
-FACTS = ("choice", "tried", "cost", "seconds")
 
-
-@dataclasses.dataclass(frozen=True)
-class MethodResult:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MethodResult(Part):
     """One method at one number of samples.
 
     Attributes:
@@ -72,71 +67,44 @@ class MethodResult:
     test: Floats
     exact: Floats
     smoothed: Floats
-    lambda_: Floats | None
-    cluster: Floats | None
+    lambda_: Floats | None = None
+    cluster: Floats | None = None
     choice: Tuned
     tried: list[tuple[Tuned, float]]
     cost: dict[str, float]
     seconds: float
 
-    @classmethod
-    def of(cls, scores: Sequence[PopulationScores], **facts: Any) -> MethodResult:
-        """From a method's scores on every population."""
-        arrays: dict[str, Any] = {}
-        for name in ARRAYS:
-            values = [getattr(each, name) for each in scores]
-            arrays[name] = None if values[0] is None else np.stack(values).astype(np.float64)
-        costs = [each.cost for each in scores]
-        mean = {name: float(np.mean([cost[name] for cost in costs])) for name in costs[0]}
-        return cls(**arrays, cost=mean, **facts)
-
-    def save(self, path: Path) -> None:
-        """Write it, completely or not at all."""
-        fields = vars(self)
-        arrays = {name: fields[name] for name in ARRAYS if fields[name] is not None}
-        facts = json.dumps({name: fields[name] for name in FACTS})
-        save_tree(path, arrays, {"facts": facts, "recipe": current_recipe()})
-
-    @classmethod
-    def load(cls, path: Path) -> MethodResult:
-        """Read it; a result of another version is refused."""
-        arrays, metadata = load_saved(path, current_recipe())
-        facts: dict[str, Any] = json.loads(metadata["facts"])
-        facts["choice"] = Tuned(*facts["choice"])
-        facts["tried"] = [(Tuned(*tuned), loss) for tuned, loss in facts["tried"]]
-        return cls(**{**dict.fromkeys(ARRAYS), **arrays, **facts})
+    def __post_init__(self) -> None:
+        # JSON turns tuples into lists.
+        object.__setattr__(self, "choice", Tuned(*self.choice))
+        object.__setattr__(self, "tried", [(Tuned(*tuned), loss) for tuned, loss in self.tried])
 
 
-@made_once(maxsize=1)
 def current_recipe() -> str:
     """What results depend on besides the settings: the constants and the versions."""
-    return recipe(repr([versions(), CONSTANTS, TUNING, CLIENTS, SYMBOLS, MOST, TEST]))
+    return recipe_for(repr([versions(), CONSTANTS, TUNING, CLIENTS, SYMBOLS, MOST, TEST]))
 
 
-@dataclasses.dataclass(frozen=True, order=True)
-class ResultKey:
-    """Which result: samples per client, and the name of the method."""
-
-    samples: int
-    method: str
-
-    def path(self, directory: Path) -> Path:
-        """The file of the result."""
-        return directory / f"{self.samples:04d}-{slug(self.method, keep='')}.safetensors"
-
+ResultKey = tuple[int, str]
+"""Which result: samples per client, and the name of the method."""
 
 Results = Mapping[ResultKey, MethodResult]
 
 
 def table_key(q: int) -> ResultKey:
     """The result that Table 1 shows for q clusters; q = 1 is FedAvg, q = 4 HypCluster."""
-    return ResultKey(TABLE_SAMPLES, {1: "FedAvg", 4: "HypCluster"}.get(q, f"HypCluster q={q}"))
+    return TABLE_SAMPLES, {1: "FedAvg", 4: "HypCluster"}.get(q, f"HypCluster q={q}")
+
+
+def path_of(key: ResultKey, directory: Path) -> Path:
+    """The file of a result."""
+    return directory / f"{key[0]:04d}-{slug(key[1])}.safetensors"
 
 
 def tasks(settings: SyntheticSettings) -> list[list[ResultKey]]:
     """All results, one list for each number of samples; long tasks first."""
     methods = [m.name for m in METHODS if not (settings.quick and m.start == "HypCluster")]
-    found = {n: [ResultKey(n, name) for name in methods] for n in sorted(settings.samples)[::-1]}
+    found = {n: [(n, name) for name in methods] for n in sorted(settings.samples)[::-1]}
     keys = found.setdefault(TABLE_SAMPLES, [table_key(1), table_key(4)])
     keys[2:2] = [key for q in CLUSTERS if (key := table_key(q)) not in keys]
     return list(found.values())
@@ -148,18 +116,19 @@ class SizeRun:
     Args:
         settings: the settings of the experiment.
         samples: the number of samples per client.
+        chosen: what validation has chosen for the methods before.
         stopping: when set by another thread, work stops.
-
-    Attributes:
-        chosen: what validation has chosen for each method so far.
     """
 
     def __init__(
-        self, settings: SyntheticSettings, samples: int, stopping: threading.Event | None = None
+        self,
+        settings: SyntheticSettings,
+        samples: int,
+        chosen: Mapping[str, Tuned],
+        stopping: threading.Event | None = None,
     ) -> None:
-        self.settings, self.samples, self.stopping = settings, samples, stopping
-        self.chosen: dict[str, Tuned] = {}
-        seeds = settings.seeds
+        self.settings, self.samples, self.chosen = settings, samples, chosen
+        self.stopping, seeds = stopping, settings.seeds
         self._populations = {
             True: [draw(settings, seeds + n, samples, tuning=True) for n in range(TUNING)],
             False: [draw(settings, n, samples) for n in range(seeds)],
@@ -177,22 +146,21 @@ class SizeRun:
             choice = self.chosen[method.tuned_like]
             if not method.smooths:
                 choice = choice._replace(smoothing=self.settings.smoothing)
-        self.chosen[name] = choice
-        self._train_centrals(method, tuning=False)
-        scores = self._vectorized(
-            lambda n: self._score(method, n, choice, tuning=False), range(self.settings.seeds)
-        )
+        everyone = [(n, choice) for n in range(self.settings.seeds)]
+        scores = self._scores(method, everyone, tuning=False)
+        columns = dict(zip(PopulationScores._fields, zip(*scores, strict=True), strict=True))
+        costs = columns.pop("cost")
+        arrays = {n: np.stack(v).astype(float) for n, v in columns.items() if v[0] is not None}
         seconds = round(time.perf_counter() - began, 2)
-        return MethodResult.of(scores, choice=choice, tried=tried, seconds=seconds)
+        return MethodResult(
+            **arrays, choice=choice, tried=tried, cost=mean_cost(costs), seconds=seconds
+        )
 
     def _tune(self, method: Method) -> list[tuple[Tuned, float]]:
         """The mean validation loss of every candidate of a method."""
         grid = method.grid(self.settings)
         items = [(n, candidate) for candidate in grid for n in range(TUNING)]
-        self._train_centrals(method, tuning=True)
-        losses = self._vectorized(
-            lambda item: float(self._score(method, *item, tuning=True).test.mean()), items
-        )
+        losses = [each.test.mean() for each in self._scores(method, items, tuning=True)]
         means = np.reshape(losses, (len(grid), TUNING)).mean(axis=1)
         return list(zip(grid, means.tolist(), strict=True))
 
@@ -204,9 +172,17 @@ class SizeRun:
         width = TUNING * len(METHODS[0].grid(self.settings))
         return side_by_side(work, items, width=width, until=self.stopping)
 
-    def _score(self, method: Method, n: int, choice: Tuned, *, tuning: bool) -> PopulationScores:
-        fitted = self._fit(method, n, choice, tuning=tuning)
-        return measure(self.settings, self._populations[tuning][n], fitted)
+    def _scores(
+        self, method: Method, items: Sequence[tuple[int, Tuned]], *, tuning: bool
+    ) -> list[PopulationScores]:
+        """The scores of a method on some populations, each with a choice."""
+        self._train_centrals(method, tuning=tuning)
+
+        def score(item: tuple[int, Tuned]) -> PopulationScores:
+            fitted = self._fit(method, *item, tuning=tuning)
+            return measure(self.settings, self._populations[tuning][item[0]], fitted)
+
+        return self._vectorized(score, items)
 
     def _fit(self, method: Method, n: int, choice: Tuned, *, tuning: bool) -> Fitted:
         population = self._populations[tuning][n]
@@ -230,50 +206,32 @@ class SizeRun:
         )
 
 
-def run_size(
-    settings: SyntheticSettings,
-    keys: Sequence[ResultKey],
-    directory: Path,
-    stopping: threading.Event,
-) -> Iterator[tuple[ResultKey, MethodResult, bool]]:
-    """The results of one number of samples, one after the other; saved ones are read.
-
-    Yields every result with its key, and whether it is new.
-    """
-    size: SizeRun | None = None
-    chosen: dict[str, Tuned] = {}
-    for key in keys:
-        path = key.path(directory)
-        new = not path.exists()
-        if new:
-            size = size or SizeRun(settings, key.samples, stopping)
-            size.chosen |= chosen
-            result = size.run(key.method)
-            result.save(path)
-        else:
-            result = MethodResult.load(path)
-        chosen[key.method] = result.choice
-        yield key, result, new
-
-
 def run_all(
     settings: SyntheticSettings, directory: ExperimentDirectory, progress: bool | None
-) -> dict[ResultKey, MethodResult]:
+) -> Results:
     """All results. Several numbers of samples run at a time, because one leaves cores idle."""
-    sizes = tasks(settings)
+    sizes, recipe = tasks(settings), current_recipe()
     results: dict[ResultKey, MethodResult] = {}
     threads = min(len(sizes), os.cpu_count() or 1)
     with workers("synthetic", sum(map(len, sizes)), threads, progress) as crew:
 
         def work(keys: Sequence[ResultKey]) -> None:
-            for key, result, new in run_size(settings, keys, directory.checkpoint, crew.stopping):
-                results[key] = result
-                crew.count(f"{key.method}, {key.samples} samples")
-                if new:
-                    loss = float(result.test.mean())
+            size: SizeRun | None = None
+            chosen: dict[str, Tuned] = {}
+            for samples, name in keys:
+                path = path_of((samples, name), directory.checkpoint)
+                if path.exists():
+                    result = MethodResult.load(path, recipe)
+                else:
+                    size = size or SizeRun(settings, samples, chosen, crew.stopping)
+                    result = size.run(name)
+                    result.save(path, recipe)
+                    loss, seconds = float(result.test.mean()), result.seconds
                     directory.events.write(
-                        "cell", **vars(key), loss=loss, seconds=result.seconds
-                    )  # fmt: skip
+                        "cell", samples=samples, method=name, loss=loss, seconds=seconds
+                    )
+                chosen[name], results[samples, name] = result.choice, result
+                crew.count(f"{name}, {samples} samples")
 
         crew.say("compiling")
         crew.run([functools.partial(work, keys) for keys in sizes])

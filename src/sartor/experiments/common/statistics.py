@@ -1,0 +1,40 @@
+"""Small statistics that several experiments report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+LEVEL = 0.05
+"""A difference with a smaller p-value is beyond chance."""
+
+
+def count(claims: Sequence[Mapping[str, Any]], holds: bool | None = True) -> int:
+    """How many claims have this verdict.
+
+    >>> count([{"holds": True}, {"holds": None}], holds=None)
+    1
+    """
+    return sum(claim["holds"] is holds for claim in claims)
+
+
+def shares(chosen: npt.NDArray[Any]) -> dict[str, float]:
+    """The share of each value.
+
+    >>> shares(np.array([0.5, 1.0, 0.5, 0.0]))
+    {'0': 0.25, '0.5': 0.5, '1': 0.25}
+    """
+    values, counts = np.unique(chosen, return_counts=True)
+    return {f"{v:g}": float(n / chosen.size) for v, n in zip(values, counts, strict=True)}
+
+
+def mean_cost(costs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each kind of cost.
+
+    >>> mean_cost([{"up": 1, "down": 2}, {"up": 3, "down": 2}])
+    {'up': 2.0, 'down': 2.0}
+    """
+    return {kind: float(np.mean([cost[kind] for cost in costs])) for kind in costs[0]}
