@@ -22,8 +22,8 @@ class Cost:
         client: the clients.
         down: [clients] bytes that each received: models, and other clients' examples.
         up: [clients] bytes that each sent: updates of models.
-        examples: [clients] examples that each touched, in gradients and in losses, as often as it
-            did; those of others among them.
+        examples: [clients] examples that each used, in gradients and in losses, counted every
+            time; those of other clients are included.
         steps: [clients] gradient steps that each took.
         left: what else left the clients, by name, over all of them: examples and their bytes.
 

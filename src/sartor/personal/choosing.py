@@ -1,4 +1,4 @@
-"""How a client chooses: every candidate is tried on examples that it has not trained on.
+"""How a client chooses λ: every candidate is tried on examples that it has not trained on.
 
 Trials are jobs like any others, (client, candidate, fold), and go through the lanes together.
 """

@@ -219,13 +219,9 @@ class PersonalModels:
     ) -> tuple[Scored, npt.NDArray[np.float64]]:
         """Examples of these clients under their own models, and everybody's under each of them."""
         sizes, first = data.sizes(part), data.bounds[:, PARTS.index(part)]
+        lanes, most = self.store.widest, max(int(sizes.max()), len(everybody))
         scorer = EachScorer(
-            self.objective,
-            data,
-            self.hypotheses,
-            self.engine,
-            lanes=self.store.widest,
-            most=max(int(sizes.max()), len(everybody)),
+            self.objective, data, self.hypotheses, self.engine, lanes=lanes, most=most
         )
         place = {data.ids[k]: k for k in clients}
         own: dict[int, Scored] = {}

@@ -1,4 +1,4 @@
-"""Where the examples come from that Dapper mixes with a client's own: Ĉ and its samples Ĉ'."""
+"""The examples that Dapper mixes with a client's own: Ĉ and its samples Ĉ'."""
 
 from __future__ import annotations
 
