@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Counts = npt.NDArray[np.int64]
+
+COLUMNS = ("down", "up", "examples", "steps")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -19,8 +22,8 @@ class Cost:
         client: the clients.
         down: [clients] bytes that each received: models, and other clients' examples.
         up: [clients] bytes that each sent: updates of models.
-        examples: [clients] examples that each touched, in gradients and in losses, as often as it
-            did; those of others among them.
+        examples: [clients] examples that each used, in gradients and in losses, counted every
+            time; those of other clients are included.
         steps: [clients] gradient steps that each took.
         left: what else left the clients, by name, over all of them: examples and their bytes.
 
@@ -44,25 +47,15 @@ class Cost:
     def __add__(self, other: Cost) -> Cost:
         if self.client != other.client:
             raise ValueError("costs of different clients cannot be added")
-        left = dict(self.left)
-        for name, amount in other.left.items():
-            left[name] = left.get(name, 0) + amount
-        return Cost(
-            self.client,
-            self.down + other.down,
-            self.up + other.up,
-            self.examples + other.examples,
-            self.steps + other.steps,
-            left,
-        )
+        sums = {name: getattr(self, name) + getattr(other, name) for name in COLUMNS}
+        left = Counter(self.left)
+        left.update(other.left)
+        return Cost(self.client, **sums, left=dict(left))
 
     def total(self) -> dict[str, int]:
         """Sums over all clients."""
-        columns = ("down", "up", "examples", "steps")
-        sums = {name: int(getattr(self, name).sum()) for name in columns}
-        return {**sums, **self.left}
+        return {name: int(getattr(self, name).sum()) for name in COLUMNS} | self.left
 
     def table(self) -> dict[str, Any]:
         """Columns by name, one row for each client."""
-        columns = ("client", "down", "up", "examples", "steps")
-        return {name: getattr(self, name) for name in columns}
+        return {name: getattr(self, name) for name in ("client", *COLUMNS)}

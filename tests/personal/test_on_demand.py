@@ -84,6 +84,20 @@ def test_what_was_not_kept_cannot_be_had(data, central, tmp_path):
         sartor.Dapper().fit(central, data, keep=False, directory=tmp_path / "models")
 
 
+def test_models_from_statistics_are_made_on_demand_and_once(tmp_path):
+    draw = np.random.default_rng(0)
+    rows = {f"c{k}": {"x": draw.normal(size=(20, 2)), "y": draw.normal(size=20)} for k in range(5)}
+    data = sartor.data.from_dict(rows).split(validation=0.2, test=0.2, seed=0)
+    central = sartor.FedAvg(rounds=2, cohort=3).fit(sartor.models.linear(2), data)
+    algorithm, engine = sartor.Dapper(source="statistics", cover=(0.0, 0.5)), sartor.Engine(lanes=2)
+    on_demand = algorithm.fit(central, data, engine=engine, keep=False)
+    for _ in range(2):
+        kept = algorithm.fit(central, data, engine=engine, directory=tmp_path)
+        a, b = kept.evaluate(data), on_demand.evaluate(data)
+        np.testing.assert_array_equal(a.example_loss, b.example_loss)
+        assert [len(shard.ids) for shard in kept.store.shards] == [5]
+
+
 @pytest.mark.parametrize("q", [1, 2])
 def test_a_central_model_that_is_asked_once_says_the_same(q, data, central, monkeypatch):
     """In joint rounds and in trials, with as many examples as jobs have room for and fewer."""

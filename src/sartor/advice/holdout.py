@@ -110,13 +110,12 @@ def cross_validate(
     """
     folds = fold_count(data, folds)
     fold = assign_folds(data, folds, seed)
-    position = {client: k for k, client in enumerate(data.ids)}
     found: list[HeldOutLosses] = []
     for held_out in range(folds):
         part = split_by_fold(data, fold, held_out, (held_out + 1) % folds if fewer else held_out)
         scores = fit(part)
         first = next(iter(scores.values()))
-        owner = np.repeat([position[client] for client in first.client], first.test_size)
+        owner = np.repeat(list(map(data.position, first.client)), first.test_size)
         loss = {n: np.asarray(s.example_loss, np.float64) for n, s in scores.items()}
         for name, values in loss.items():
             broken = owner[~np.isfinite(values)]

@@ -107,7 +107,7 @@ class Scores:
                 continue
             if values.shape != (n,):
                 raise DataError(
-                    f"example_{name} must hold {n} values, as many as test_size adds up to "
+                    f"example_{name} must hold {n} values, the sum of test_size "
                     f"(got shape {values.shape})"
                 )
             wrong = np.isnan(values) if name == "loss" else ~((values >= 0) & (values <= 1))

@@ -135,20 +135,17 @@ def summarise(scores: Scores, seed: int = 0) -> Summary:
     """Summarise scores over all clients and over each group of them; see `Summary`."""
     if len(scores) == 0:
         raise DataError(f"{scores.method!r} has no clients to summarise: select at least one")
-    verdicts: dict[Metric, Gains] = {}
-    if scores.baseline is not None:
-        for metric in _METRICS:
-            if getattr(scores, metric) is not None:
-                verdicts[metric] = gains(scores, metric)
-    masks = {"seen": scores.seen, "unseen": ~scores.seen}
+    measured = [metric for metric in _METRICS if getattr(scores, metric) is not None]
+    verdicts = {m: gains(scores, m) for m in measured if scores.baseline is not None}
+    everybody = np.ones(len(scores), np.bool_)
+    masks = {"all": everybody, "seen": scores.seen, "unseen": ~scores.seen}
     if scores.domain is not None:
         domain = np.asarray(scores.domain)
         masks |= {f"domain={name}": domain == name for name in sorted(set(scores.domain))}
     groups = {
         name: _over(scores, mask, verdicts, seed) for name, mask in masks.items() if mask.any()
     }
-    everybody = np.ones(len(scores), np.bool_)
-    return dataclasses.replace(_over(scores, everybody, verdicts, seed), groups=groups)
+    return dataclasses.replace(groups.pop("all"), groups=groups)
 
 
 def _over(scores: Scores, mask: Bools, verdicts: Mapping[Metric, Gains], seed: int) -> Summary:

@@ -18,7 +18,7 @@ from sartor.models import Model
 from sartor.personal import fitting
 from sartor.personal.choosing import Choices
 from sartor.personal.models import PersonalModels
-from sartor.personal.task import OwnData, Source, Task
+from sartor.personal.task import Source, Task
 from sartor.trees import flatten
 
 
@@ -62,7 +62,7 @@ class Personal(abc.ABC):
 
     def trains_on(self, task: Task) -> Source:
         """What clients train on; arguments of ``fit`` beyond the usual ones arrive here."""
-        return OwnData()
+        return Source()
 
     def choices(self) -> Choices:
         """What there is to choose for a client."""
@@ -109,8 +109,8 @@ class Personal(abc.ABC):
                 validation parts, and train on these too once the choice is made.
             seed: seed of all randomness.
             engine: how to run it; the central model's if not given.
-            directory: where to keep the models while they are made. If some are there from the
-                same work, only the others are made. Without a directory, models are kept in
+            directory: where to keep the models while they are made. Models of the same work that
+                are there already are not made again. Without a directory, models are kept in
                 memory, or in a temporary directory if they are large.
             progress: whether to show a progress bar; only on a terminal if not given.
             keep: whether to keep the models. With ``False`` they are made when they are evaluated,
@@ -123,7 +123,7 @@ class Personal(abc.ABC):
             The clients' models.
         """
         task = fitting.prepared(self, central, data, seed, engine, inputs)
-        return fitting.fit(self, task, fitting.as_folder(directory, keep), progress, keep, inputs)
+        return fitting.fit(self, task, directory, progress, keep, inputs)
 
 
 def layer_names(model: Model, layers: tuple[str, ...]) -> tuple[str, ...]:
@@ -136,10 +136,9 @@ def layer_names(model: Model, layers: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(flatten(jax.eval_shape(model.init, jax.random.key(0))))
     if not layers:
         raise ConfigError("layers is empty, so nothing would be trained; leave it out to train all")
-    for layer in layers:
-        if not any(name == layer or name.startswith(f"{layer}/") for name in names):
+    inside = {layer: [n for n in names if f"{n}/".startswith(f"{layer}/")] for layer in layers}
+    for layer, found in inside.items():
+        if not found:
             there = sorted({name.split("/")[0] for name in names})
             raise ConfigError(f"there is no layer {layer!r} in the model; there are {there}")
-    return tuple(
-        name for name in names if any(name == y or name.startswith(f"{y}/") for y in layers)
-    )
+    return tuple(name for name in names if any(name in found for found in inside.values()))

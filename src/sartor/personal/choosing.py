@@ -1,4 +1,4 @@
-"""How a client chooses: every candidate is tried on examples that it has not trained on.
+"""How a client chooses λ: every candidate is tried on examples that it has not trained on.
 
 Trials are jobs like any others, (client, candidate, fold), and go through the lanes together.
 """
@@ -8,14 +8,17 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
+from collections.abc import Iterable
+from numbers import Real
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sartor.data import ClientData
-from sartor.engine import Block, Ints, Jobs, Spans, ragged
+from sartor.engine import Block, Ints, Jobs, Spans, positions, ragged
+from sartor.errors import ConfigError
 from sartor.files import load_arrays, read_metadata, save_tree
 from sartor.randomness import mix, shuffles
 
@@ -23,8 +26,11 @@ Floats = npt.NDArray[np.float64]
 
 Select = Literal["holdout", "kfold", "train"]
 
+COVER = tuple(i / 10 for i in range(11))
+"""Eleven points, 0, 0.1, ... 1."""
+
 TRIALS = "trials.safetensors"
-"""The file, beside the clients' models, that the losses of their trials are kept in."""
+"""The file, next to the clients' models, that keeps the losses of trials."""
 
 SAVE_SECONDS = 2.0
 """About how much work on trials a kill may lose."""
@@ -39,8 +45,8 @@ class Trials(NamedTuple):
         train: what each trial trains on.
         held: what it is tried on.
         how: [clients] how each client chooses: ``"holdout"``, ``"kfold"``, ``"train"``, or
-            ``"prior"`` if it has too little data to hold anything out. (A client that had one
-            candidate only says ``"given"``.)
+            ``"prior"`` if it has too little data to hold anything out. (With a single candidate
+            there are no trials, and it is ``"given"``.)
     """
 
     client: Ints
@@ -62,19 +68,19 @@ class Choices(NamedTuple):
     select: Select = "holdout"
 
 
-class Chosen(NamedTuple):
-    """What the clients have chosen.
+def as_cover(name: str, cover: Any) -> tuple[float, ...]:
+    """The cover in order and without repetitions; refuses one that is empty or not in [0, 1].
 
-    Attributes:
-        candidate: [clients] the number of the candidate.
-        loss: [clients, candidates] the plain loss of each on what was held out; NaN where a client
-            could hold nothing out.
-        how: [clients] how it was chosen, as in :class:`Trials`.
+    >>> as_cover("Dapper", [1, 0.5, 0.5])
+    (0.5, 1.0)
     """
-
-    candidate: Ints
-    loss: Floats
-    how: npt.NDArray[np.str_]
+    points = list(cover) if isinstance(cover, Iterable) and not isinstance(cover, str) else [cover]
+    if not points:
+        raise ConfigError(f"{name}: the cover is empty; give some λ between 0 and 1")
+    for point in points:
+        if isinstance(point, bool) or not isinstance(point, Real) or not 0 <= float(point) <= 1:
+            raise ConfigError(f"{name}: a λ of the cover must be between 0 and 1 (got {point!r})")
+    return tuple(sorted({float(point) for point in points}))
 
 
 def make_trials(data: ClientData, select: Select, folds: int, seed: int) -> Trials:
@@ -84,66 +90,41 @@ def make_trials(data: ClientData, select: Select, folds: int, seed: int) -> Tria
     has none, or chooses by ``"kfold"``, is tried on each of ``folds`` parts of its training part
     after training on the others; with one example it cannot be tried at all.
     """
-    begin, end, after = (data.bounds[:, i] for i in range(3))
+    begin, end, after = data.bounds[:, :3].T
     sizes = end - begin
-    everyone = np.arange(len(data))
     how = np.where(sizes > 1, "kfold", "prior").astype(object)
     if select == "holdout":
         how[(after > end) & (sizes > 0)] = "holdout"
     if select == "train":
         how[:] = "train"
-    pool: list[Ints] = []
-    parts: list[tuple[Ints, int, Ints, Ints]] = []  # clients, fold, training and held-out sizes
 
-    def stretch(clients: Ints, first: Ints, lengths: Ints) -> Ints:
-        owner, place = ragged(lengths)
-        return np.asarray(first[owner] + place)
+    # Clients with a single trial: its number is 0.
+    once = np.flatnonzero((how == "holdout") | (how == "train"))
+    part = "train" if select == "train" else "validation"
+    trained, held = positions(data, once, "train"), positions(data, once, part)
+    parts = [(once, np.zeros_like(once), sizes[once], trained, data.sizes(part)[once], held)]
 
-    whole = everyone[(how == "holdout") | (how == "train")]
-    if len(whole):
-        tried = select == "train"
-        held_first = begin[whole] if tried else end[whole]
-        held_size = sizes[whole] if tried else after[whole] - end[whole]
-        pool += [stretch(whole, begin[whole], sizes[whole]), stretch(whole, held_first, held_size)]
-        parts.append((whole, 0, sizes[whole], held_size))
-    several = everyone[how == "kfold"]
-    if len(several):
-        order = shuffles(mix(seed, "folds", data.hashes[several]), sizes[several])
-        owner, place = ragged(sizes[several])
-        rows = begin[several][owner] + order
-        count = np.minimum(folds, sizes[several])
-        for fold in range(int(count.max())):
-            mine = fold < count[owner]
-            out = place % count[owner] == fold
-            here = several[fold < count]
-            held_sizes = np.bincount(owner[mine & out], minlength=len(several))[fold < count]
-            pool += [rows[mine & ~out], rows[mine & out]]
-            parts.append((here, fold, sizes[here] - held_sizes, held_sizes))
-    if not parts:
-        none = np.zeros(0, np.int64)
-        return Trials(none, none, Spans(none, none), Spans(none, none), how.astype(str))
-    flat = np.concatenate(pool)
-    lengths = np.concatenate([part for _, _, train, held in parts for part in (train, held)])
-    firsts = np.cumsum(lengths) - lengths
-    train_at, held_at, at = [], [], 0
-    for clients, _, _, _ in parts:
-        train_at.append(np.arange(at, at + len(clients)))
-        held_at.append(np.arange(at + len(clients), at + 2 * len(clients)))
-        at += 2 * len(clients)
-    train, held = np.concatenate(train_at), np.concatenate(held_at)
-    return Trials(
-        np.concatenate([clients for clients, _, _, _ in parts]),
-        np.concatenate([np.full(len(clients), fold) for clients, fold, _, _ in parts]),
-        Spans(firsts[train], lengths[train], flat),
-        Spans(firsts[held], lengths[held], flat),
-        how.astype(str),
-    )
+    # The others deal their shuffled examples out to the folds in turn.
+    several = np.flatnonzero(how == "kfold")
+    count = np.minimum(folds, sizes[several])
+    order = shuffles(mix(seed, "folds", data.hashes[several]), sizes[several])
+    owner, place = ragged(sizes[several])
+    rows = begin[several][owner] + order
+    for fold in range(count.max(initial=0)):
+        has, out = fold < count, place % count[owner] == fold
+        here, held_sizes = several[has], np.bincount(owner[out], minlength=len(several))[has]
+        trained, held = rows[has[owner] & ~out], rows[out]
+        number = np.full_like(here, fold)
+        parts.append((here, number, sizes[here] - held_sizes, trained, held_sizes, held))
+
+    client, number, *pools = (np.concatenate(column) for column in zip(*parts, strict=True))
+    train, tried = (Spans(np.cumsum(n) - n, n, pool) for n, pool in (pools[:2], pools[2:]))
+    return Trials(client, number, train, tried, how.astype(str))
 
 
 def trial_jobs(data: ClientData, trials: Trials, seed: int, cluster: Ints, cover: Floats) -> Jobs:
     """A job for every trial of every candidate λ; all candidates of a client share one stream."""
-    copies = len(cover)
-    which = np.repeat(np.arange(len(trials.client)), copies)
+    which = np.repeat(np.arange(len(trials.client)), len(cover))
     client = trials.client[which]
     words = mix(mix(seed, "personal", data.hashes[client]), "trial", trials.fold[which])
     values = {"lambda": np.tile(cover, len(trials.client)).astype(np.float32)}
@@ -160,8 +141,8 @@ class TrialReading:
     Attributes:
         select: how a client chooses.
         folds: how many folds a client makes that has no validation part.
-        cover: the candidates, from the largest on: those that share draws need one that trains
-            first, and with λ = 0 nothing is trained.
+        cover: the candidates, the largest first. Candidates share draws, so the first one has to
+            train, and λ = 0 trains nothing.
         parts: on how many folds each candidate is tried.
         whole: whether every trial trains on all that its client would train on in the end.
     """
@@ -179,19 +160,17 @@ class TrialReading:
         """What seen clients of a data set would read."""
         trials = make_trials(data, select, folds, seed)
         held = bool((data.sizes("validation")[data.seen] > 0).all())
-        parts = int(trials.fold.max()) + 1 if len(trials.fold) else 1
+        parts = 1 + int(trials.fold.max(initial=0))
         whole = select == "train" or (select == "holdout" and held)
         return cls(select, folds, cover[::-1], parts, whole)
 
     def spans(self, data: ClientData, seed: int) -> tuple[Spans, Spans | None]:
-        """What jobs train on, [clients, parts · candidates]; and are tried on, [clients, parts]."""
+        """What jobs train on, [clients, parts · candidates], and are tried on, [clients, parts]."""
         trials = make_trials(data, self.select, self.folds, seed)
         tables = np.zeros((4, len(data), self.parts), np.int64)
-        at = (trials.client, trials.fold)
-        for table, values in zip(tables, (*trials.train[:2], *trials.held[:2]), strict=True):
-            table[at] = values
+        tables[:, trials.client, trials.fold] = [*trials.train[:2], *trials.held[:2]]
         first, sizes, held_first, held_sizes = tables
-        # With λ = 0 no step changes anything; one that is as short as can be hands the trial in.
+        # With λ = 0 steps change nothing: a single example is enough to hand the trial in.
         trains = np.array(self.cover) > 0
         wide = np.where(trains, sizes[:, :, None], np.minimum(sizes, 1)[:, :, None])
         firsts = np.repeat(first, len(self.cover), axis=1)
@@ -200,11 +179,11 @@ class TrialReading:
 
 
 class TrialLosses:
-    """The losses of trials as they come in; in a file too, if there is one to go on from later.
+    """The losses of trials as they come in, kept in a file if the fit is to be resumed.
 
     Args:
         path: the file; ``None`` keeps them in memory.
-        identity: the work that they belong to. Those of other work make way.
+        identity: the work that they belong to. Losses of other work are discarded.
         jobs: how many trials there are.
     """
 
@@ -221,38 +200,38 @@ class TrialLosses:
         return ~np.isnan(self.losses)
 
     def note(self, block: Block) -> None:
-        """Write down what became of some trials; one that diverged loses against any other."""
+        """Note the losses of some trials; a trial that diverged has an infinite loss."""
         held = np.asarray(block.held_loss)
         self.losses[block.jobs] = np.where(block.finite & ~np.isnan(held), held, np.inf)
         if time.monotonic() - self._saved > SAVE_SECONDS or self.done.all():
-            self.save()
-
-    def save(self) -> None:
-        """Write the file."""
-        if self.path is not None:
-            save_tree(self.path, {"losses": self.losses}, {"identity": self.identity})
-        self._saved = time.monotonic()
+            if self.path is not None:
+                save_tree(self.path, {"losses": self.losses}, {"identity": self.identity})
+            self._saved = time.monotonic()
 
 
-def choose(data: ClientData, trials: Trials, losses: Floats, candidates: int) -> Chosen:
+def choose(trials: Trials, losses: Floats, candidates: int) -> tuple[Ints, Floats]:
     """Every client takes the candidate with the lowest loss in its trials: [trials · candidates].
 
-    Of candidates that are equal the first is taken. A client that could not be tried takes the
-    one that is best on average over those that could: the cover's prior.
+    The first of equal candidates is taken. A client that could not be tried takes the candidate
+    that is best on average over those that could: the cover's prior.
+
+    Returns:
+        The number of each client's candidate, and that candidate's loss on what was held out; NaN
+        where a client could hold nothing out.
     """
-    sizes = trials.held.sizes[:, None]
-    sums, counts = np.zeros((len(data), candidates)), np.zeros((len(data), 1))
+    clients, sizes = len(trials.how), trials.held.sizes[:, None]
+    sums, counts = np.zeros((clients, candidates)), np.zeros((clients, 1))
     np.add.at(sums, trials.client, losses.reshape(-1, candidates) * sizes)
     np.add.at(counts, trials.client, sizes)
     loss = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     tried = counts[:, 0] > 0
     prior = int(loss[tried].mean(axis=0).argmin()) if tried.any() else 0
     best = np.where(tried, np.where(np.isnan(loss), np.inf, loss).argmin(axis=1), prior)
-    return Chosen(best.astype(np.int64), loss, trials.how)
+    return best, loss[np.arange(clients), best]
 
 
 def warn_of_fallbacks(name: str, select: Select, how: npt.NDArray[np.str_]) -> None:
-    """Say so where clients could not choose as they should."""
+    """Warn if clients cannot choose as they should."""
     folds, prior = int((how == "kfold").sum()), int((how == "prior").sum())
     if select == "holdout" and folds:
         warnings.warn(

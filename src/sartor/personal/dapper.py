@@ -24,18 +24,11 @@ from sartor.engine import Ints, Jobs, Own, Recipe, padded, traced
 from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.personal.base import Personal
-from sartor.personal.choosing import Choices, Select
-from sartor.personal.cover import COVER, as_cover
+from sartor.personal.choosing import COVER, Choices, Select, as_cover
 from sartor.personal.objectives import Guaranteed, Theory, Weighted, average_of, averaged_sgd
-from sartor.personal.sources import (
-    Sample,
-    check_density,
-    clients_sample,
-    generated,
-    public_sample,
-)
+from sartor.personal.sources import Sample, clients_sample, generated, public_sample
 from sartor.personal.statistics import Solver
-from sartor.personal.task import OwnData, Source, Task
+from sartor.personal.task import Source, Task
 from sartor.randomness import Words, mix, uniforms
 
 Step = Literal["sample", "weight"]
@@ -152,8 +145,11 @@ class Dapper(Personal):
                 "Dapper: source='public' takes the public data as an argument, fit(..., "
                 "public=data), so it cannot be run from a configuration; use Python for it"
             )
-        if self.source == "generated":
-            check_density(model, sampler)
+        if self.source == "generated" and sampler is None and model.kind != "density":
+            raise ConfigError(
+                f"Dapper: source='generated' draws from density models, and this is a {model.kind} "
+                "model; give fit a sampler(key, count, cluster) that makes examples"
+            )
         if self.source == "statistics" and (model.spec or {}).get("name") != "linear":
             raise ConfigError(
                 "Dapper: source='statistics' solves linear regression, sartor.models.linear; use "
@@ -162,7 +158,7 @@ class Dapper(Personal):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Interpolation(OwnData):
+class Interpolation(Source):
     """Mixes a client's batches with draws from Ĉ, with replacement, each used once a pass.
 
     A client has one sample Ĉ' for all λ and all trials, and for its final model. A trial on a fold
@@ -201,7 +197,7 @@ class Interpolation(OwnData):
         return batch if self.step == "sample" else (1 + self.r) * batch
 
     def received(self, task: Task, sizes: Ints) -> Cost:
-        """They receive r · m_k examples; where they come from, the ledger says too."""
+        """Clients receive r · m_k examples; the ledger also says if these are other clients'."""
         cost, count = Cost.nothing(task.data.ids), self.r * sizes
         columns = task.data.columns.values()
         example = sum(c.dtype.itemsize * int(np.prod(c.shape[1:])) for c in columns)
@@ -215,22 +211,18 @@ class Interpolation(OwnData):
     def __call__(self, rows: npt.NDArray[Any], jobs: Jobs, batch: int) -> npt.NDArray[Any]:
         """Rows [steps, lanes, width] from the clients' own [steps, lanes, batch]."""
         steps, lanes, _ = rows.shape
-        words, sizes, client, lambda_ = (
-            padded(a, lanes)[:, None]
-            for a in (jobs.words, jobs.train.sizes, jobs.client, jobs.values["lambda"])
+        words, sizes, lambda_ = (
+            padded(a, lanes)[:, None] for a in (jobs.words, jobs.train.sizes, jobs.values["lambda"])
         )
-        fold = np.zeros(jobs.number, bool) if jobs.fold is None else jobs.fold
-        # The number of each draw in its pass, 0 ... r·m_k - 1: of single examples, the client's
-        # epochs follow each other, and each ends with what is left; or r for each of its own.
+        # The number of each draw in its pass, 0 … r·m_k − 1. With "sample", a pass is r epochs of
+        # the client, each of m_k draws. With "weight", each of its own examples takes r draws.
         step = np.arange(steps)[:, None, None]
         epoch, inside = np.divmod(step, np.maximum(-(-sizes // batch), 1))
         if self.step == "sample":
             slot = epoch % self.r * sizes + inside * batch + np.arange(batch)
         else:
             slot = inside * self.r * batch + np.arange(self.r * batch)
-        others = self.sample.draw(
-            self.words[client], client, slot, padded(fold, lanes)[:, None], jobs
-        )
+        others = self.sample.draw(self.words, slot, jobs)
         if self.step == "weight":
             mine = np.where(lambda_ > 0, rows, others[..., :batch])  # λ = 0 reads no client data
             return np.concatenate([mine, others], axis=2)

@@ -1,4 +1,4 @@
-"""Finetune: every client goes on training the central model on its own data.
+"""Finetune: every client continues to train the central model on its own data.
 
 The baseline of the paper's section 5 and of its tables: popular, without guarantees, and prone to
 forgetting what the central model knew.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,12 +21,12 @@ from sartor.data.names import check_names
 from sartor.engine import (
     Block,
     Engine,
+    Ints,
     Job,
     Jobs,
     Recipe,
     Stack,
     everybody,
-    lanes_of,
     leaf_shapes,
     losses_by_client,
 )
@@ -36,7 +35,6 @@ from sartor.interrupts import Interrupts, asked_to_stop
 from sartor.models import Model, check, model_identity, parameter_bytes
 from sartor.personal.choosing import (
     TRIALS,
-    Chosen,
     TrialLosses,
     choose,
     make_trials,
@@ -45,7 +43,7 @@ from sartor.personal.choosing import (
 )
 from sartor.personal.models import PersonalModels
 from sartor.personal.store import ModelStore, OnDemand
-from sartor.personal.task import Source, Task
+from sartor.personal.task import Flags, Source, Task
 from sartor.progress import Bar
 
 if TYPE_CHECKING:
@@ -63,10 +61,10 @@ class Work(NamedTuple):
         task: what it is applied to.
         recipe: how clients train.
         source: what they train on.
-        identity: what makes work the same, so that it can go on where it was stopped.
+        identity: identifies the work, so that it can resume.
         folder: where to keep it; ``None`` for in memory.
         progress: whether to show progress bars.
-        stop: ``stop(done, what)`` raises an error if somebody has asked to stop.
+        interrupts: whether somebody has asked to stop.
     """
 
     algorithm: Personal
@@ -76,16 +74,26 @@ class Work(NamedTuple):
     identity: str
     folder: Path | None
     progress: bool | None
-    stop: Callable[[int, str], None]
+    interrupts: Interrupts
 
     @property
     def name(self) -> str:
         """The algorithm's name."""
         return type(self.algorithm).__name__
 
-    def train(
-        self, jobs: Jobs, done: npt.NDArray[np.bool_], *, fetch: bool = True
-    ) -> Iterator[Block]:
+    @property
+    def chooses(self) -> bool:
+        """Whether there is anything to choose."""
+        return self.algorithm.guard or len(self.algorithm.choices().cover) > 1
+
+    def stop(self, done: int, what: str) -> None:
+        """Raise an error if somebody has asked to stop."""
+        if self.interrupts.requested:
+            if self.folder is None:
+                raise KeyboardInterrupt
+            raise InterruptedRun(f"{self.name} stopped after {done} {what}")
+
+    def train(self, jobs: Jobs, done: Flags, *, fetch: bool = True) -> Iterator[Block]:
         """Do all jobs that are not done, a block at a time."""
         if self.recipe.optimizer is None:
             rates = np.full(jobs.number, self.algorithm.learning_rate, np.float32)
@@ -93,15 +101,126 @@ class Work(NamedTuple):
         return self.source.train(self.task, self.recipe, jobs, done, fetch=fetch)
 
     def shaped(self, jobs: Jobs) -> Jobs:
-        """The jobs, with nothing to train for those whose λ makes it count for nothing."""
+        """The jobs, with nothing to train where λ = 0 makes training pointless."""
         if not self.recipe.objective.idle_at_zero:
             return jobs
         sizes = np.where(jobs.values["lambda"] > 0, jobs.train.sizes, 0)
         return jobs._replace(train=jobs.train._replace(sizes=sizes))
 
+    def decide(self) -> tuple[Decided, Cost]:
+        """What every client chooses, its λ and whether to keep the central model; and the cost."""
+        task, data, (cover, select) = self.task, self.task.data, self.algorithm.choices()
+        decided: Decided = {"cluster": task.cluster}
+        if not self.chooses:
+            if cover:
+                given = {"lambda": cover[0], "how": "given"}
+                decided |= {key: np.full(len(data), value) for key, value in given.items()}
+            return decided, Cost.nothing(data.ids)
+        candidates = np.array(cover or (1.0,))
+        trials = make_trials(data, select, self.algorithm.folds, task.seed)
+        warn_of_fallbacks(self.name, select, trials.how)
+        jobs = self.shaped(trial_jobs(data, trials, task.seed, task.cluster, candidates))
+        losses = TrialLosses(self.folder and self.folder / TRIALS, self.identity, jobs.number)
+        with Bar(f"{self.name}: trials", jobs.number, self.progress) as bar:
+            for block in self.train(jobs, losses.done) if jobs.number else ():
+                losses.note(block)
+                bar.update(int(losses.done.sum()))
+                if not losses.done.all():
+                    self.stop(int(losses.done.sum()), f"of {jobs.number} trials")
+        best, loss = choose(trials, losses.losses, len(candidates))
+        cost = self.source.work(task, self.recipe, jobs)
+        decided["how"] = trials.how
+        if cover:
+            decided["lambda"] = candidates[best]
+        if self.algorithm.guard:
+            central = self._central_losses(trials.how)
+            # Rounding is no gain. A client that could not be tried keeps the central model, too.
+            decided["kept"] = ~(loss < central - 1e-6 * np.abs(central))
+            held = np.where(trials.how == "holdout", data.sizes("validation"), data.sizes("train"))
+            cost.examples[:] += np.where(trials.how == "prior", 0, held)
+        return decided, cost
+
+    def _central_losses(self, how: npt.NDArray[np.str_]) -> npt.NDArray[np.float64]:
+        """The loss of each client's given central hypothesis on what the client held out."""
+        task = self.task
+        assert task.given is not None
+        central = np.full(len(task.data), np.nan)
+        for name, part in (("holdout", "validation"), ("kfold", "train")):
+            these = np.flatnonzero(how == name)
+            losses = losses_by_client(
+                task.model, task.data, these, task.given.hypotheses, task.engine, part=part,
+                plain=True,
+            )  # fmt: skip
+            central[these] = losses[np.arange(len(these)), task.cluster[these]]
+        return central
+
+    def received(self) -> Cost:
+        """The central hypotheses, if they are needed. Of several, each client scores all."""
+        task, cost = self.task, Cost.nothing(self.task.data.ids)
+        central, data = task.central, task.data
+        if central is None or (self.recipe.objective.standalone and not self.algorithm.guard):
+            return cost
+        cost.down[:] = central.q * parameter_bytes(task.model)
+        if central.q > 1 and central.rule is None:
+            cost.examples[:] = central.q * data.sizes("train")
+            if len(central.clusterings) > 1:
+                cost.examples[:] += central.q * data.sizes("validation")
+        return cost
+
+    def make(
+        self, jobs: Jobs, kept: Flags, done: Flags, *, fetch: bool = True
+    ) -> Iterator[tuple[tuple[str, ...], Stack, float]]:
+        """Clients with their models, a block at a time, and the block's mean training loss."""
+        task, objective = self.task, self.recipe.objective
+        for block in self.train(jobs, done, fetch=fetch):
+            ids, keeps, params = _ids(task.data, block.jobs), kept[block.jobs], block.params
+            lost = _ids(task.data, block.jobs[~block.finite & ~keeps])
+            if lost:
+                named = ", ".join(map(repr, lost[:3])) + (" …" if len(lost) > 3 else "")
+                raise DivergedError(
+                    f"{self.name} diverged for {len(lost)} clients ({named}); lower the learning "
+                    "rate, standardize the features, or look at these clients' data",
+                    round=0,
+                    clients=lost,
+                )
+            if keeps.any():
+                assert task.given is not None
+                job = Job(task.cluster[block.jobs], None, None)
+                instead, _ = objective.abstain(params, task.given.hypotheses, job)
+                params = {
+                    name: np.where(keeps.reshape(-1, *[1] * (leaf.ndim - 1)), instead[name], leaf)
+                    for name, leaf in params.items()
+                }
+            yield ids, params, float(block.loss.mean())
+
+    def models(self, store: ModelStore | OnDemand, decided: Decided, cost: Cost) -> PersonalModels:
+        """The finished models, with what was decided for every client."""
+        task, objective, central = self.task, self.recipe.objective, self.task.central
+        rows = zip(*(values.tolist() for values in decided.values()), strict=True)
+        clients = {
+            client: dict(zip(decided, row, strict=True))
+            for client, row in zip(task.data.ids, rows, strict=True)
+        }
+        further = central is not task.given
+        if further and central is not None and central.cost is not None:
+            cost += central.cost
+        if self.algorithm.guard:
+            # Clients that keep the central model are predicted for by the one that was given.
+            assert central is not None
+            behind = central.q if further else 0
+            _, values = objective.abstain({}, central.hypotheses, Job(task.cluster, None, None))
+            for one in clients.values():
+                if one["kept"]:
+                    one |= values | ({"hypothesis": behind + one["cluster"]} if values else {})
+        return PersonalModels(
+            objective, central, store, clients, describe(self.algorithm), task.data.label_names,
+            task.engine, task.given if further else None, cost,
+            task.data.feature_names or (central.feature_names if central else None),
+        )  # fmt: skip
+
 
 def check_fit(algorithm: Personal, model: Model, data: ClientData, **inputs: Any) -> None:
-    """Refuse what cannot work whatever the central model is, before there is one."""
+    """Refuse what cannot work with any central model, before there is one."""
     algorithm.check(model, data, **inputs)
     algorithm.recipe(model, data)
 
@@ -138,202 +257,67 @@ def prepared(
     return Task(model, base, cluster, data, check_seed(seed), engine)
 
 
-def as_folder(directory: str | Path | None, keep: bool) -> Path | None:
-    """Where models are to be kept, if they are."""
-    if directory is not None and not keep:
-        raise ConfigError(f"keep=False keeps no models, so leave out directory={str(directory)!r}")
-    return None if directory is None else Path(directory)
-
-
 def fit(
     algorithm: Personal,
     task: Task,
-    folder: Path | None,
+    directory: str | Path | None,
     progress: bool | None,
     keep: bool,
     inputs: dict[str, Any],
 ) -> PersonalModels:
     """Make every client's model: choose, train, keep."""
-    data, name, given = task.data, type(algorithm).__name__, task.central
+    if directory is not None and not keep:
+        raise ConfigError(f"keep=False keeps no models, so leave out directory={str(directory)!r}")
+    folder = None if directory is None else Path(directory)
+    data, name = task.data, type(algorithm).__name__
     recipe = algorithm.recipe(task.model, data)
     source = algorithm.trains_on(task, **inputs)
     identity = _identity(algorithm, task, source)
     store: ModelStore | None = None
-    if keep:  # finished models of other work are refused now; what others left makes way
+    if keep:  # finished models of other work are refused now, and unfinished ones deleted
         store = ModelStore(leaf_shapes(recipe.objective), folder, identity, expected=len(data))
-    task = algorithm.begin(task, folder, progress)
+    task = algorithm.begin(task, folder, progress)._replace(given=task.central)
     if task.central is None and not recipe.objective.standalone:
         raise ConfigError(
             f"{name} starts from a central model: fit(central, data) with "
             "central = sartor.FedAvg().fit(model, data)"
         )
     with Interrupts() as interrupts:
-
-        def stop(done: int, what: str) -> None:
-            if interrupts.requested:
-                if folder is None:
-                    raise KeyboardInterrupt
-                raise InterruptedRun(f"{name} stopped after {done} {what}")
-
-        work = Work(algorithm, task, recipe, source, identity, folder, progress, stop)
-        decided, cost = _decide(work, given)
-        chosen = "how" in decided and not (decided["how"] == "given").all()
-        both = chosen and algorithm.choices().select != "train"
+        work = Work(algorithm, task, recipe, source, identity, folder, progress, interrupts)
+        decided, cost = work.decide()
+        both = work.chooses and algorithm.choices().select != "train"
         jobs = everybody(
             data, task.seed, task.cluster, until="validation" if both else "train",
             **{key: a.astype(np.float32) for key, a in decided.items() if key == "lambda"},
         )  # fmt: skip
-        cost += _received(work) + source.received(task, jobs.train.sizes)
+        cost += work.received() + source.received(task, jobs.train.sizes)
         jobs = work.shaped(jobs)
         cost += source.work(task, recipe, jobs)
+        nobody = np.zeros(len(data), bool)
+        kept = decided.get("kept", nobody)
         if store is None:
 
             def make() -> Iterator[tuple[tuple[str, ...], Stack]]:
-                for ids, params, _ in _made(work, jobs, decided, given, fetch=False):
+                for ids, params, _ in work.make(jobs, kept, nobody, fetch=False):
                     if asked_to_stop():
                         raise InterruptedRun(f"{name} stopped while it was evaluated")
                     yield ids, params
 
-            mixing = getattr(source, "mixing", None)
-            widest = lanes_of(data, recipe, jobs, task.engine, mixing)
-            on_demand = OnDemand(data.ids, make, widest)
-            return _models(work, on_demand, decided, cost, given)
+            widest = source.widest(task, recipe, jobs)
+            return work.models(OnDemand(make, widest), decided, cost)
         done = np.array([client in store for client in data.ids])
         with Bar(name, len(data), progress) as bar:
             bar.update(len(store))
-            for ids, params, loss in _made(work, jobs, decided, given, done):
+            for ids, params, loss in work.make(jobs, kept, done):
                 store.add(ids, params)
                 bar.update(len(store), f"loss {loss:.4f}")
                 if len(store) < len(data):
-                    stop(len(store), f"of {len(data)} clients")
-    return _models(work, store, decided, cost, given)
-
-
-def _decide(work: Work, given: CentralModel | None) -> tuple[Decided, Cost]:
-    """What every client chooses, its λ and whether to keep the central model; and the cost."""
-    algorithm, task, name = work.algorithm, work.task, work.name
-    data, (cover, select) = task.data, algorithm.choices()
-    decided: Decided = {"cluster": task.cluster}
-    if len(cover) <= 1 and not algorithm.guard:  # there is nothing to choose
-        if cover:
-            decided |= {"lambda": np.full(len(data), cover[0]), "how": np.full(len(data), "given")}
-        return decided, Cost.nothing(data.ids)
-    candidates = np.array(cover or (1.0,))
-    trials = make_trials(data, select, algorithm.folds, task.seed)
-    warn_of_fallbacks(name, select, trials.how)
-    jobs = work.shaped(trial_jobs(data, trials, task.seed, task.cluster, candidates))
-    losses = TrialLosses(work.folder and work.folder / TRIALS, work.identity, jobs.number)
-    with Bar(f"{name}: trials", jobs.number, work.progress) as bar:
-        for block in work.train(jobs, losses.done) if jobs.number else ():
-            losses.note(block)
-            bar.update(int(losses.done.sum()))
-            if not losses.done.all():
-                work.stop(int(losses.done.sum()), f"of {jobs.number} trials")
-    choice = choose(data, trials, losses.losses, len(candidates))
-    cost = work.source.work(task, work.recipe, jobs)
-    decided["how"] = choice.how
-    if cover:
-        decided["lambda"] = candidates[choice.candidate]
-    if algorithm.guard:
-        assert given is not None
-        decided["kept"] = _keeps(task, given, choice)
-        held = np.where(choice.how == "holdout", data.sizes("validation"), data.sizes("train"))
-        cost.examples[:] += np.where(choice.how == "prior", 0, held)
-    return decided, cost
-
-
-def _keeps(task: Task, given: CentralModel, choice: Chosen) -> npt.NDArray[np.bool_]:
-    """Whether each client does as well with the central model, on what was held out."""
-    everyone = np.arange(len(task.data))
-    central = np.full(len(everyone), np.nan)
-    for how, part in (("holdout", "validation"), ("kfold", "train"), ("train", "train")):
-        these = everyone[choice.how == how]
-        losses = losses_by_client(
-            task.model, task.data, these, given.hypotheses, task.engine, part=part, plain=True
-        )
-        central[these] = losses[np.arange(len(these)), task.cluster[these]]
-    own = choice.loss[everyone, choice.candidate]
-    # Rounding is no gain; and a client that could not be tried keeps it, too.
-    return ~(own < central - 1e-6 * np.abs(central))
-
-
-def _received(work: Work) -> Cost:
-    """The central hypotheses, if they are needed. Of several, each client scores all of them."""
-    task, cost = work.task, Cost.nothing(work.task.data.ids)
-    central, data = task.central, task.data
-    if central is None or (work.recipe.objective.standalone and not work.algorithm.guard):
-        return cost
-    cost.down[:] = central.q * parameter_bytes(task.model)
-    if central.q > 1 and central.rule is None:
-        cost.examples[:] = central.q * data.sizes("train")
-        if len(central.clusterings) > 1:
-            cost.examples[:] += central.q * data.sizes("validation")
-    return cost
-
-
-def _made(
-    work: Work,
-    jobs: Jobs,
-    decided: Decided,
-    given: CentralModel | None,
-    done: npt.NDArray[np.bool_] | None = None,
-    *,
-    fetch: bool = True,
-) -> Iterator[tuple[tuple[str, ...], Stack, float]]:
-    """Clients with their models, a block at a time, and the block's mean training loss."""
-    data = work.task.data
-    nobody = np.zeros(len(data), bool)
-    for block in work.train(jobs, nobody if done is None else done, fetch=fetch):
-        kept = decided.get("kept", nobody)[block.jobs]
-        _check_finite(work.name, block, data, kept)
-        params = block.params
-        if kept.any():
-            assert given is not None
-            job = Job(work.task.cluster[block.jobs], None, None)
-            instead, _ = work.recipe.objective.abstain(params, given.hypotheses, job)
-            params = {
-                name: np.where(kept.reshape(-1, *[1] * (leaf.ndim - 1)), instead[name], leaf)
-                for name, leaf in params.items()
-            }
-        yield tuple(data.ids[k] for k in block.jobs), params, float(block.loss.mean())
-
-
-def _models(
-    work: Work,
-    store: ModelStore | OnDemand,
-    decided: Decided,
-    cost: Cost,
-    given: CentralModel | None,
-) -> PersonalModels:
-    task, objective, central = work.task, work.recipe.objective, work.task.central
-    columns = {key: values.tolist() for key, values in decided.items()}
-    clients = {
-        client: {key: values[k] for key, values in columns.items()}
-        for k, client in enumerate(task.data.ids)
-    }
-    further = central is not given
-    if further and central is not None and central.cost is not None:
-        cost += central.cost
-    if work.algorithm.guard:
-        # Clients that keep the central model are predicted for by the one that was given.
-        assert central is not None
-        behind = central.q if further else 0
-        _, values = objective.abstain({}, central.hypotheses, Job(task.cluster, None, None))
-        for one in clients.values():
-            if one["kept"]:
-                one |= values | ({"hypothesis": behind + one["cluster"]} if values else {})
-    names = task.data.feature_names
-    if names is None and central is not None:
-        names = central.feature_names
-    models = PersonalModels(
-        objective, central, store, clients, describe(work.algorithm), task.data.label_names,
-        task.engine, cost=cost, feature_names=names,
-    )  # fmt: skip
-    return dataclasses.replace(models, baseline=given) if further else models
+                    work.stop(len(store), f"of {len(data)} clients")
+    return work.models(store, decided, cost)
 
 
 def _identity(algorithm: Personal, task: Task, source: Source) -> str:
-    """What makes work the same, so that it can go on where it was stopped."""
+    """What identifies a piece of work, so that it can resume."""
     digest, data = hashlib.blake2b(digest_size=16), task.data
     parts: list[Any] = [describe(algorithm), model_identity(task.model, data), data.fingerprint]
     if source.fingerprint:
@@ -347,16 +331,5 @@ def _identity(algorithm: Personal, task: Task, source: Source) -> str:
     return " ".join([digest.hexdigest(), *own])
 
 
-def _check_finite(
-    name: str, block: Block, data: ClientData, kept: npt.NDArray[np.bool_]
-) -> None:  # fmt: skip
-    """A client whose model is lost must have one that it keeps."""
-    bad = tuple(data.ids[k] for k in block.jobs[~block.finite & ~kept])
-    if bad:
-        named = ", ".join(map(repr, bad[:3])) + (" …" if len(bad) > 3 else "")
-        raise DivergedError(
-            f"{name} diverged for {len(bad)} clients ({named}); lower the learning rate, "
-            "standardize the features, or look at these clients' data",
-            round=0,
-            clients=bad,
-        )
+def _ids(data: ClientData, clients: Ints) -> tuple[str, ...]:
+    return tuple(data.ids[k] for k in clients)

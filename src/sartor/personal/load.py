@@ -17,7 +17,7 @@ from sartor.errors import ConfigError, FileError, SartorError
 from sartor.files import load_tree, read_json
 from sartor.models import Model, rebuild
 from sartor.personal.models import PersonalModels
-from sartor.personal.store import ModelStore
+from sartor.personal.store import ModelStore, stacked
 
 
 def load(
@@ -63,16 +63,15 @@ def load(
 def _load(
     path: Path, manifest: dict[str, Any], model: Model | None, local: Model | None, engine: Engine
 ) -> PersonalModels | CentralModel:
-    model = model or _rebuild(path, manifest["model"])
+    model = model or _rebuild(manifest["model"], f"the model in {path} was", "model")
     shape = jax.eval_shape(model.init, jax.random.key(0))
-    names = manifest["label_names"]
-    label_names = None if names is None else tuple(names)
-    features = manifest.get("feature_names")
-    feature_names = None if features is None else tuple(features)
+    label_names, feature_names = (
+        None if names is None else tuple(names)
+        for names in (manifest["label_names"], manifest.get("feature_names"))
+    )
     central = None
     if "central" in manifest:
-        stacked = _stacked(shape, int(manifest["q"]))
-        hypotheses = load_tree(path / "central.safetensors", stacked)
+        hypotheses = load_tree(path / "central.safetensors", stacked(shape, int(manifest["q"])))
         rule = manifest["rule"]
         history = {name: np.array([last]) for name, last in manifest["last"].items()}
         history["loss"] = np.zeros(0, np.float32)
@@ -95,7 +94,7 @@ def _load(
     baseline = None
     if central is not None and (path / "baseline.safetensors").exists():
         given = manifest["baseline"]
-        hypotheses = load_tree(path / "baseline.safetensors", _stacked(shape, int(given["q"])))
+        hypotheses = load_tree(path / "baseline.safetensors", stacked(shape, int(given["q"])))
         baseline = dataclasses.replace(central, hypotheses=hypotheses, algorithm=given["central"])
     return PersonalModels(
         objective, central, store, clients, manifest["personal"], label_names, engine, baseline,
@@ -103,15 +102,11 @@ def _load(
     )  # fmt: skip
 
 
-def _stacked(shape: Any, q: int) -> Any:
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((q, *a.shape), a.dtype), shape)
-
-
-def _rebuild(path: Path, spec: dict[str, Any] | None) -> Model:
+def _rebuild(spec: dict[str, Any] | None, what: str, argument: str) -> Model:
     if spec is None:
         raise ConfigError(
-            f"the model in {path} was made of your own functions, which no file holds; pass the "
-            "same one: sartor.load(directory, model=...)"
+            f"{what} made of your own functions, which no file holds; pass the same one: "
+            f"sartor.load(directory, {argument}=...)"
         )
     return rebuild(spec)
 
@@ -125,17 +120,13 @@ def _objective(table: dict[str, Any], model: Model, local: Model | None) -> Obje
             "module that defines it before you load them"
         )
     kind = Objective.known[name.lower()]
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        value = table.get(field.name, dataclasses.MISSING)
-        if value is dataclasses.MISSING:
-            continue
-        values[field.name] = tuple(value) if isinstance(value, list) else value
+    values: dict[str, Any] = {
+        field.name: tuple(value) if isinstance(value := table[field.name], list) else value
+        for field in dataclasses.fields(kind)
+        if field.name in table
+    }
     if name.lower() == "mixture":
-        if local is None and values["local"] is None:
-            raise ConfigError(
-                "the clients' local models were made of your own functions, which no file holds; "
-                "pass the same one: sartor.load(directory, local=...)"
-            )
-        values["local"] = local or rebuild(values["local"])
+        values["local"] = local or _rebuild(
+            values["local"], "the clients' local models were", "local"
+        )
     return kind(model, **values)

@@ -30,17 +30,16 @@ from sartor.engine import Batch, Cohort, Job, Recipe, build, lowered, personaliz
 from sartor.errors import CheckpointError, ConfigError
 from sartor.models import Model, as_model, check
 from sartor.personal.base import Personal
-from sartor.personal.choosing import Choices, Select, TrialReading
-from sartor.personal.cover import COVER, as_cover
+from sartor.personal.choosing import COVER, Choices, Select, TrialReading, as_cover
 from sartor.personal.mixture import Mixture
 from sartor.personal.task import Task
 from sartor.randomness import mix
 
 JOINT = "joint.safetensors"
-"""The file, next to the clients' models, that the joint rounds are kept in."""
+"""The file, next to the clients' models, that keeps the joint rounds."""
 
 CLUSTER = "cluster of Mapper"
-"""The metadata that a client's fixed cluster is handed on in."""
+"""The name of the metadata that holds each client's fixed cluster."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,11 +114,11 @@ class Mapper(Personal):
                 f"central one {model.kind} of {model.classes}, so they cannot be mixed"
             )
         check(local, data)
-        without = int((data.sizes("validation") == 0).sum())
-        if self.keep_local and self.select != "train" and (without or self.select == "kfold"):
+        unheld = int((data.sizes("validation") == 0).sum())
+        if self.keep_local and self.select != "train" and (unheld or self.select == "kfold"):
             raise ConfigError(
                 "Mapper: with keep_local a local model has seen all folds of the training part, so "
-                f"λ has to be chosen by hold-out, and {without} clients have no validation part; "
+                f"λ has to be chosen by hold-out, and {unheld} clients have no validation part; "
                 "make one (split, validation = 0.2), and leave out clients that are too small to "
                 "have one, or set keep_local to false"
             )
@@ -129,18 +128,17 @@ class Mapper(Personal):
         if not (self.joint and self.rounds):
             return task
         given = task.central
-        # Rounds after others draw other cohorts than those did.
+        # Joint rounds draw other cohorts than the central rounds before them.
         seed = task.seed if given is None else int(mix(task.seed, "joint"))
-        data = dataclasses.replace(
-            task.data, metadata={**task.data.metadata, CLUSTER: task.cluster}
-        )
+        metadata = {**task.data.metadata, CLUSTER: task.cluster}
+        data = dataclasses.replace(task.data, metadata=metadata)
         joint = Joint.after(self, task, seed)
         how: dict[str, Any] = {"seed": seed, "engine": task.engine, "start": given}
         checkpoint = folder and folder / JOINT
         if checkpoint is not None:
             try:
                 joint.checkpoint_for(checkpoint, task.model, data, **how).check()
-            except CheckpointError:  # what other work left makes way
+            except CheckpointError:  # left by other work
                 checkpoint.unlink()
         trained = joint.fit(task.model, data, progress=progress, checkpoint=checkpoint, **how)
         if given is not None:  # clients are assigned as before
@@ -156,8 +154,8 @@ class Joint(Central, listed=False):
         rounds: communication rounds T.
         cohort: clients that take part in a round.
         mapper: Mapper's settings.
-        rule: whose server it is: FedAvg's weights of clients, or Agnostic's of domains.
-        q: how many central hypotheses there are; every client stays with its own.
+        rule: the algorithm of the server: FedAvg weighs clients, Agnostic domains.
+        q: the number of central hypotheses; every client stays with its own.
         local_epochs: passes of a client over its data for a local model.
         local_batch: examples in a step of that.
         reading: what trials read.
@@ -172,13 +170,14 @@ class Joint(Central, listed=False):
 
     @classmethod
     def after(cls, mapper: Mapper, task: Task, seed: int) -> Joint:
-        """The rounds that follow a central model's own; from nothing, with plain steps."""
+        """The rounds after those of a central model; without one, FedAvg with plain steps."""
         central, recipe = task.central, mapper.recipe(task.model, task.data)
         rule = FedAvg(server_momentum=0.0) if central is None else server_rule_of(central)
         reading = TrialReading.of(task.data, mapper.select, mapper.folds, mapper.cover, seed)
-        q = central.q if central else 1
-        local = recipe.epochs, recipe.batch
-        return cls(mapper.rounds, mapper.cohort, mapper, rule, q, *local, reading)
+        return cls(
+            mapper.rounds, mapper.cohort, mapper, rule, central.q if central else 1,
+            recipe.epochs, recipe.batch, reading,
+        )  # fmt: skip
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> Any:
         """A random model, q times."""
@@ -189,12 +188,12 @@ class Joint(Central, listed=False):
         return self.rule.state_of(stacked)
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
-        """Every client's cluster, and what the rule has to know."""
+        """Every client's cluster, and what the rule needs."""
         cluster = data.metadata[CLUSTER].astype(np.int32)
         return {**self.rule.attributes(data), "cluster": cluster}
 
     def begin(self, state: Any, fit: Fit) -> Any:
-        """Go on from a central model as the rule does."""
+        """Start from a central model as the rule does."""
         return self.rule.begin(state, fit)
 
     def clients(self, state: Any, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
@@ -218,8 +217,8 @@ class Joint(Central, listed=False):
                 cohort, recipe, h_c, {"lambda": cover}, self.reading, self.reading.parts,
                 values={"learning_rate": rate}, **how,
             )  # fmt: skip
-            # 2. The best of them, the smallest λ where several are equal. Who cannot be tried
-            # takes what is best on average for the others.
+            # 2. The best of them; of equals, the smallest λ. A client that cannot be tried takes
+            # the λ that is best on average for the others.
             mean = jnp.where(tried.tried[:, None], tried.losses, 0).sum(axis=0)
             losses = jnp.where(tried.tried[:, None], tried.losses, mean)
             best = len(cover) - 1 - losses[:, ::-1].argmin(axis=1)
@@ -241,9 +240,9 @@ class Joint(Central, listed=False):
         return self.rule.upload(state, cohort, trained, loss), notes
 
     def server(self, state: Any, upload: Any) -> Any:
-        """As the rule has it."""
+        """The rule's step."""
         return self.rule.server(state, upload)
 
     def finish(self, trained: CentralModel, state: Any, fit: Fit) -> CentralModel:
-        """As the rule has it."""
+        """What the rule has left to do."""
         return self.rule.finish(trained, state, fit)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from sartor.central.model import (
     make_scores,
     scored_clients,
 )
-from sartor.central.settings import describe
+from sartor.central.settings import describe, models_in
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.encoding import text_of
@@ -32,10 +34,13 @@ from sartor.engine import (
     Engine,
     Ints,
     Job,
+    Leaves,
     Objective,
+    Own,
     Scored,
     positions,
     predict,
+    ragged,
     score_shared,
 )
 from sartor.errors import ConfigError, DataError
@@ -54,13 +59,13 @@ class PersonalModels:
     """A model for every client.
 
     Attributes:
-        objective: what a client's own parameters predict, beside the central ones.
+        objective: how a client predicts with its own and the central parameters.
         central: the central model they were made from, if any.
         store: the parameters that each client has of its own.
         clients: what was decided for each client: ``cluster``, the central hypothesis it belongs
             to, and where there was a choice ``lambda``, ``how`` it was made (``"holdout"``,
             ``"kfold"``, ``"train"``; ``"prior"``: as is best for the others; ``"given"``), and
-            whether the client ``kept`` the central model, then ``hypothesis`` says which.
+            whether the client ``kept`` the central model; ``hypothesis`` then says which.
         algorithm: name and hyper-parameters of what made them.
         label_names: the word of each class, if labels were words.
         feature_names: the columns that features were, if they have names.
@@ -116,25 +121,19 @@ class PersonalModels:
         return {c: decided["lambda"] for c, decided in self.clients.items() if "lambda" in decided}
 
     def __len__(self) -> int:
-        return len(self.store)
+        return len(self.clients)
 
     def __repr__(self) -> str:
         return f"PersonalModels({self.algorithm['name']}: {len(self):,} clients)"
 
     def params(self, client: str, *, strict: bool = False) -> Params:
-        """One client's own hypothesis (of Mapper, the local one).
+        """One client's own hypothesis; for Mapper, its local one.
 
-        An unknown client gets the central one, unless ``strict``: of several that which most
-        clients belong to.
+        An unknown client gets the central hypothesis that most clients belong to; with ``strict``
+        an error.
         """
-        client = text_of(client)  # ids are texts everywhere
-        if client not in self.store:
-            if strict or self.given is None:
-                raise DataError(f"there is no model for client {client!r}; there are {len(self)}")
-            usual = Counter(self.cluster.values()).most_common(1)[0][0]
-            return jax.tree.map(lambda a: a[usual], self.given.hypotheses)
-        job = jax.tree.map(lambda a: a[0], self._jobs([client]))
-        return self.objective.whole(self.store.get(client), self.hypotheses, job)
+        objective, *own = self._model_of(client, strict)
+        return objective.whole(*own)
 
     def predict_proba(
         self, client: str, x: Any, *, strict: bool = False
@@ -153,15 +152,21 @@ class PersonalModels:
 
     def _apply(self, client: str, x: Any, strict: bool) -> npt.NDArray[np.float32]:
         inputs = as_inputs(self.model, x, self.feature_names)
-        client = text_of(client)  # ids are texts everywhere
-        if client not in self.store:
-            params = self.params(client, strict=strict)
-            return np.asarray(self.model.apply(params, inputs, None))
-        job = jax.tree.map(lambda a: a[0], self._jobs([client]))
-        own = self.store.get(client)
-        return np.asarray(predict(self.objective, own, self.hypotheses, inputs, job))
+        objective, own, central, job = self._model_of(client, strict)
+        return np.asarray(predict(objective, own, central, inputs, job))
 
-    def _jobs(self, clients: list[str]) -> Job:
+    def _model_of(self, client: str, strict: bool) -> tuple[Objective, Leaves, Params, Job]:
+        """A client's objective, own leaves, central hypotheses and job; see :meth:`params`."""
+        client = text_of(client)  # ids are texts everywhere
+        if client in self.clients:
+            job = jax.tree.map(lambda a: a[0], self._jobs([client]))
+            return self.objective, self.store.get(client), self.hypotheses, job
+        if strict or self.given is None:
+            raise DataError(f"there is no model for client {client!r}; there are {len(self)}")
+        usual = Counter(self.cluster.values()).most_common(1)[0][0]
+        return Own(self.model), {}, self.given.hypotheses, Job(usual, None, None)
+
+    def _jobs(self, clients: Sequence[str]) -> Job:
         """What the objective has to know about some clients."""
         decided = [self.clients[client] for client in clients]
         hypothesis = np.array([d.get("hypothesis", d["cluster"]) for d in decided], np.int32)
@@ -176,13 +181,13 @@ class PersonalModels:
         """Score every client's test part under its own model: one row per client.
 
         The central model on the same examples is the baseline. ``mixture_loss`` is the loss of a
-        client's model on ``mixture`` examples of all seen clients together, beside that of the
-        central model: what the client's model has forgotten.
+        client's model on ``mixture`` examples of all seen clients, and ``central_mixture_loss``
+        that of the central model. The difference is what the client's model has forgotten.
         """
         check(self.model, data)
         check_names(self.label_names, self.feature_names, data)
         clients = scored_clients(data, part)
-        missing = [data.ids[k] for k in clients if data.ids[k] not in self.store]
+        missing = [data.ids[k] for k in clients if data.ids[k] not in self.clients]
         if missing:
             raise DataError(
                 f"{len(missing)} clients have no model here ({missing[0]!r} …); fit them too, or "
@@ -214,29 +219,24 @@ class PersonalModels:
     ) -> tuple[Scored, npt.NDArray[np.float64]]:
         """Examples of these clients under their own models, and everybody's under each of them."""
         sizes, first = data.sizes(part), data.bounds[:, PARTS.index(part)]
+        lanes, most = self.store.widest, max(int(sizes.max()), len(everybody))
         scorer = EachScorer(
-            self.objective,
-            data,
-            self.hypotheses,
-            self.engine,
-            lanes=self.store.widest,
-            most=max(int(sizes.max()), len(everybody)),
+            self.objective, data, self.hypotheses, self.engine, lanes=lanes, most=most
         )
         place = {data.ids[k]: k for k in clients}
         own: dict[int, Scored] = {}
         mixed = np.zeros(len(data))
         for ids, stack in self.store.blocks():
-            keep = [i for i, client in enumerate(ids) if client in place]
-            if not keep:
+            scored = np.array([client in place for client in ids])
+            if not scored.any():
                 continue
-            here = np.array([place[ids[i]] for i in keep])
-            params = stack
-            if len(keep) < len(ids):
-                params = {name: leaf[np.array(keep)] for name, leaf in stack.items()}
-            jobs = self._jobs([ids[i] for i in keep])
-            own.update(zip(here, scorer.score(params, jobs, first[here], sizes[here]), strict=True))
+            if not scored.all():
+                stack = {name: leaf[scored] for name, leaf in stack.items()}
+                ids = tuple(itertools.compress(ids, scored))
+            here, jobs = np.array([place[client] for client in ids]), self._jobs(ids)
+            own.update(zip(here, scorer.score(stack, jobs, first[here], sizes[here]), strict=True))
             if len(everybody):
-                results = scorer.score_same(params, jobs, everybody)
+                results = scorer.score_same(stack, jobs, everybody)
                 mixed[here] = [r.loss.mean(dtype=np.float64) for r in results]
         loss = np.concatenate([own[k].loss for k in clients])
         correct = np.concatenate([own[k].correct for k in clients])
@@ -245,11 +245,9 @@ class PersonalModels:
     def _mixture(self, data: ClientData, part: str, count: int, seed: int) -> npt.NDArray[np.int64]:
         """A sample of all seen clients' examples in a part, without replacement."""
         seen = np.flatnonzero(data.seen)
-        rows, sizes = positions(data, seen, part), data.sizes(part)[seen]
-        owner = np.repeat(seen, sizes)
-        place = rows - data.bounds[owner, PARTS.index(part)]
-        order = np.argsort(mix(seed, "mixture", data.hashes[owner], place), kind="stable")
-        return np.sort(rows[order[:count]])
+        owner, place = ragged(data.sizes(part)[seen])
+        order = np.argsort(mix(seed, "mixture", data.hashes[seen[owner]], place), kind="stable")
+        return np.sort(positions(data, seen, part)[order[:count]])
 
     def save(self, directory: str | Path) -> None:
         """Write all models as safetensors with a JSON manifest; :func:`sartor.load` reads them."""
@@ -265,28 +263,19 @@ class PersonalModels:
         manifest: dict[str, Any] = {"format": FORMAT, "version": VERSION, "kind": "personal"}
         if self.central is not None:
             save_tree(path / "central.safetensors", self.central.hypotheses, {})
-            if self.baseline is not None:
-                save_tree(path / "baseline.safetensors", self.baseline.hypotheses, {})
             manifest = self.central.manifest("personal")
         if self.baseline is not None:
+            save_tree(path / "baseline.safetensors", self.baseline.hypotheses, {})
             manifest["baseline"] = {"central": self.baseline.algorithm, "q": self.baseline.q}
+        specs = {name: model.spec for name, model in models_in(self.objective).items()}
+        objective = describe(self.objective) | specs
+        del objective["model"]
         manifest |= {
             "model": self.model.spec,
             "label_names": self.label_names,
             "feature_names": self.feature_names,
             "personal": self.algorithm,
-            "objective": _described(self.objective),
+            "objective": objective,
             "clients": self.clients,
         }
         write_json(path / "manifest.json", manifest)
-
-
-def _described(objective: Objective) -> dict[str, Any]:
-    """An objective in plain values; models of the user's own functions are not in files."""
-    table = describe(objective)
-    del table["model"]
-    for field in dataclasses.fields(objective):
-        value = getattr(objective, field.name)
-        if isinstance(value, Model) and field.name in table:
-            table[field.name] = value.spec
-    return table

@@ -46,7 +46,7 @@ class Weighted(Own):
 
 @dataclasses.dataclass(frozen=True)
 class Theory:
-    """What the theorem on Dapper asks to be known of the problem (section 5).
+    """The constants of a problem that the theorem on Dapper needs (section 5).
 
     Attributes:
         mu: μ, the loss is μ-strongly convex in the parameters.
@@ -111,8 +111,8 @@ class Averaged(NamedTuple):
 def averaged_sgd(radius: float) -> optax.GradientTransformation:
     """Gradient steps of size 1, projected on a ball around the start, with a running average.
 
-    :func:`average_of` gives the average. Step sizes are the loss's business here: where they
-    differ from client to client, the loss is scaled.
+    :func:`average_of` gives the average. Step sizes that differ between clients are in the loss,
+    which is scaled by them.
     """
 
     def init(params: Any) -> Averaged:

@@ -1,4 +1,4 @@
-"""Where the examples come from that Dapper mixes with a client's own: Ĉ and its samples Ĉ'."""
+"""The examples that Dapper mixes with a client's own: Ĉ and its samples Ĉ'."""
 
 from __future__ import annotations
 
@@ -12,25 +12,22 @@ import numpy.typing as npt
 from sartor.data import ClientData
 from sartor.data.names import check_names
 from sartor.engine import Ints, Jobs, in_order, padded, positions
-from sartor.errors import ConfigError, DataError
-from sartor.models import Model
-from sartor.personal.task import Task
+from sartor.errors import DataError
+from sartor.personal.task import Flags, Task
 from sartor.randomness import Words, key_data, mix, uniforms
-
-Flags = npt.NDArray[np.bool_]
 
 
 class Sample(NamedTuple):
     """Ĉ, from which every client draws.
 
     Attributes:
-        data: what the positions refer to: the clients' data, with examples that are nobody's at
-            its end, if there are such.
+        data: what the positions refer to: the clients' data, followed by examples that belong to
+            no client, if any.
         pool: positions in ``data.rows`` of all examples of Ĉ, cluster by cluster.
         first: [clients] where a client's share of it begins: that of its cluster, or its own.
         counts: [clients] how many examples it draws from.
-        mine: [clients, 2] where a client's own examples begin and end in the pool; nowhere if it
-            has none there.
+        mine: [clients, 2] where a client's own examples begin and end in the pool; the same place
+            if it has none there.
         own: whether the share is the client's alone, to be used in order and not drawn from.
         sent: whether its examples are sent to clients.
         shared: whether they are examples of other clients.
@@ -45,49 +42,38 @@ class Sample(NamedTuple):
     sent: bool = True
     shared: bool = False
 
-    def draw(
-        self, words: Words, client: Ints, slot: Ints, fold: Flags, jobs: Jobs
-    ) -> npt.NDArray[Any]:
-        """The examples of Ĉ' in some slots of clients; a fold does not draw what it holds out."""
+    def draw(self, words: Words, slot: Ints, jobs: Jobs) -> npt.NDArray[Any]:
+        """The examples of Ĉ' in slots [steps, lanes, ...] of jobs, with the clients' randomness.
+
+        A trial on a fold does not draw what it holds out.
+        """
+
+        def by_lane(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return padded(values, slot.shape[1])[:, None]
+
+        client = by_lane(jobs.client)
         first, count = self.first[client], self.counts[client]
         if self.own:
             return self.pool[first + slot % count]
-        place = first + (uniforms(mix(words, "draw", slot)) * count).astype(int)
-        begin, end = self.mine[client, 0], self.mine[client, 1]
+        place = first + (uniforms(mix(words[client], "draw", slot)) * count).astype(int)
         drawn = self.pool[place]
-        again = fold & (place >= begin) & (place < end)
-        if again.any():
-            rest = count - (end - begin)
-            toss = uniforms(mix(words, "again", slot))
-            other = first + (toss * rest).astype(int)
-            other = np.where(other >= begin, other + (end - begin), other)
-            # A client that is alone in Ĉ is left with what the trial trains on.
-            start, size = (
-                padded(a, len(client))[:, None] for a in (jobs.train.first, jobs.train.sizes)
-            )
-            alone = jobs.train.at(start + (toss * size).astype(int))
-            elsewhere = self.pool[np.where(rest > 0, other, place)]
-            drawn = np.where(again, np.where(rest > 0, elsewhere, alone), drawn)
-        return drawn
+        if jobs.fold is None or not jobs.fold.any():
+            return drawn
+        begin, end = self.mine[client, 0], self.mine[client, 1]
+        rest = count - (end - begin)
+        toss = uniforms(mix(words[client], "again", slot))
+        other = first + (toss * rest).astype(int)
+        other = np.where(other >= begin, other + (end - begin), other)
+        elsewhere = self.pool[np.where(rest > 0, other, place)]
+        # A client that is alone in Ĉ is left with what the trial trains on.
+        own = by_lane(jobs.train.first) + (toss * by_lane(jobs.train.sizes)).astype(int)
+        again = by_lane(jobs.fold) & (place >= begin) & (place < end)
+        return np.where(again, np.where(rest > 0, elsewhere, jobs.train.at(own)), drawn)
 
 
-class Circles(NamedTuple):
-    """Whose examples are in whose Ĉ.
-
-    Attributes:
-        of: [clients] the number of each client's Ĉ.
-        number: [entries] every Ĉ, with one entry for each seen client in it ...
-        client: ... and that client; by their hashes, so that draws do not depend on their order.
-        several: how many there are.
-    """
-
-    of: Ints
-    number: Ints
-    client: Ints
-    several: int
-
-
-def circles(data: ClientData, cluster: Ints | None = None, members: Flags | None = None) -> Circles:
+def circles(
+    data: ClientData, cluster: Ints | None = None, members: Flags | None = None
+) -> tuple[Ints, Ints, Ints, int]:
     """One Ĉ for everybody, or one for each cluster; a cluster without seen clients has them all.
 
     Args:
@@ -95,6 +81,11 @@ def circles(data: ClientData, cluster: Ints | None = None, members: Flags | None
         cluster: [clients] the hypothesis of each, if not all share one Ĉ.
         members: [clients, q] to which hypotheses each would belong, one of every clustering, where
             several were trained together.
+
+    Returns:
+        [clients] the number of each client's Ĉ; the seen clients in every Ĉ as two lists, the
+        number of the Ĉ and the client, sorted by hashes so that draws do not depend on the order of
+        clients; and how many Ĉ there are.
     """
     seen = in_order(data)
     if not len(seen):
@@ -104,7 +95,7 @@ def circles(data: ClientData, cluster: Ints | None = None, members: Flags | None
         members = of[:, None] == np.arange(int(of.max()) + 1)
     inside = members[seen].T
     number, place = np.nonzero(inside | ~inside.any(axis=1, keepdims=True))
-    return Circles(of, number, seen[place], len(inside))
+    return of, number, seen[place], len(inside)
 
 
 def clients_sample(
@@ -136,11 +127,6 @@ def public_sample(data: ClientData, public: ClientData) -> Sample:
     return _appended(data, columns, "the public data")
 
 
-def used_sizes(data: ClientData) -> Ints:
-    """How many examples a client trains on in the end, with those that it has chosen by."""
-    return np.asarray(data.bounds[:, 2] - data.bounds[:, 0])
-
-
 def generated(task: Task, r: int, sampler: Any) -> Sample:
     """Ĉ' is drawn from the central hypothesis itself, r · m_k examples for every client.
 
@@ -148,8 +134,9 @@ def generated(task: Task, r: int, sampler: Any) -> Sample:
     """
     data, model = task.data, task.model
     order = np.lexsort((data.hashes, task.cluster))  # whatever the order of clients
-    counts = (r * used_sizes(data))[order]
-    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in data.columns}
+    # In the end clients train on their validation parts, too.
+    counts = r * (data.bounds[:, 2] - data.bounds[:, 0])[order]
+    parts: list[dict[str, npt.NDArray[Any]]] = []
     for cluster in np.unique(task.cluster):
         count = int(counts[task.cluster[order] == cluster].sum())
         word = key_data(mix(task.seed, "generated", int(cluster)))
@@ -167,37 +154,27 @@ def generated(task: Task, r: int, sampler: Any) -> Sample:
                 f"the sampler was asked for {count} examples with the columns "
                 f"{sorted(data.columns)} and gave {shapes}"
             )
-        for name, values in made.items():
-            columns[name].append(values)
-    sample = _appended(data, {n: np.concatenate(v) for n, v in columns.items()}, "the sampler")
+        parts.append(made)
+    columns = {name: np.concatenate([made[name] for made in parts]) for name in data.columns}
+    sample = _appended(data, columns, "the sampler")
     first, mine = np.zeros((2, len(data)), np.int64)
     first[order], mine[order] = np.cumsum(counts) - counts, counts
     return sample._replace(first=first, counts=mine, own=True, sent=False)
 
 
-def check_density(model: Model, sampler: Any) -> None:
-    """Only a density can be drawn from."""
-    if sampler is None and model.kind != "density":
-        raise ConfigError(
-            f"Dapper: source='generated' draws from density models, and this is a {model.kind} "
-            "model; give fit a sampler(key, count, cluster) that makes examples"
-        )
-
-
 def _appended(data: ClientData, columns: dict[str, npt.NDArray[Any]], what: str) -> Sample:
-    """The clients' data with more examples at its end, that are nobody's."""
+    """The clients' data with more examples at its end, which belong to no client."""
     there = len(columns["y"])
     if not there:
         raise DataError(f"Dapper: {what} has no examples, so there is nothing to mix with")
-    before = len(data.columns["y"])
     merged = {}
     for name, column in data.columns.items():
-        if columns[name].shape[1:] != column.shape[1:]:
-            raise DataError(
-                f"{what} has the shape {columns[name].shape[1:]} in column {name!r}, and the "
-                f"clients' data {column.shape[1:]}"
-            )
         new = columns[name]
+        if new.shape[1:] != column.shape[1:]:
+            raise DataError(
+                f"{what} has the shape {new.shape[1:]} in column {name!r}, and the clients' data "
+                f"{column.shape[1:]}"
+            )
         same = new.astype(column.dtype)
         if new.dtype.kind != column.dtype.kind or not (same == new).all():
             raise DataError(
@@ -205,22 +182,16 @@ def _appended(data: ClientData, columns: dict[str, npt.NDArray[Any]], what: str)
                 f"{column.dtype}; give it in the same form"
             )
         merged[name] = np.concatenate([np.asarray(column), same])
-    # A client that nobody asks for holds them; the others' positions stay what they were.
-    end = len(data.rows)
-    nobody = np.array([[end, end + there, end + there, end + there]])
+    # They belong to a client of their own at the end, so the others' positions do not change.
+    end, clients = len(data.rows), len(data)
+    nobody = end + np.array([[0, there, there, there]])
     whole = ClientData(
         merged,
-        np.concatenate([data.rows, before + np.arange(there)]),
+        np.append(data.rows, len(data.columns["y"]) + np.arange(there)),
         np.concatenate([data.bounds, nobody]),
         (*data.ids, f"({what})"),
         np.append(data.seen, False),
         label_names=data.label_names,
     )
-    everyone = len(data)
-    return Sample(
-        whole,
-        len(data.rows) + np.arange(there),
-        np.zeros(everyone, np.int64),
-        np.full(everyone, there),
-        np.zeros((everyone, 2), np.int64),
-    )
+    first, mine = np.zeros(clients, np.int64), np.zeros((clients, 2), np.int64)
+    return Sample(whole, end + np.arange(there), first, np.full(clients, there), mine)

@@ -7,8 +7,9 @@ considerations"). Clients send theirs, the sums are sent back, and the minimiser
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Block, Ints, Jobs, Recipe, Spans, ragged
 from sartor.personal.sources import circles
-from sartor.personal.task import Task
+from sartor.personal.task import Flags, Source, Task
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,7 +52,7 @@ class Statistics(NamedTuple):
             np.add.at(total, group, part)
         return out
 
-    def where(self, these: npt.NDArray[np.bool_], others: Statistics) -> Statistics:
+    def where(self, these: Flags, others: Statistics) -> Statistics:
         """These statistics for some clients, and others for the rest."""
         return Statistics(
             *(
@@ -59,11 +60,6 @@ class Statistics(NamedTuple):
                 for a, b in zip(self, others, strict=True)
             )
         )
-
-    def numbers(self) -> int:
-        """How many different numbers one client's statistics are."""
-        d, outputs = self.cross.shape[-2:]
-        return d * (d + 1) // 2 + d * outputs + 2
 
 
 def statistics_of(data: ClientData, spans: Spans) -> Statistics:
@@ -96,7 +92,7 @@ def statistics_of(data: ClientData, spans: Spans) -> Statistics:
 def minimiser(mine: Statistics, others: Statistics, lambda_: Floats) -> Floats:
     """What minimises λ·(mean loss on mine) + (1−λ)·(mean loss on others): [..., d + 1, outputs].
 
-    Where several do, the smallest of them.
+    If there are several minimisers, the smallest.
     """
     weights = [
         (share / np.maximum(s.examples, 1))[..., None, None]
@@ -114,13 +110,8 @@ def mean_loss(statistics: Statistics, solution: Floats) -> Floats:
     return np.asarray(np.maximum(error, 0) / np.maximum(statistics.examples, 1))
 
 
-def as_leaves(solution: Floats) -> dict[str, npt.NDArray[Any]]:
-    """Solutions as parameters of the ready linear model."""
-    stack = solution.astype(np.float32)
-    return {"dense_1/b": stack[..., -1, :], "dense_1/w": stack[..., :-1, :]}
-
-
-class Solver(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Solver(Source):
     """Solves for clients from statistics alone.
 
     Attributes:
@@ -135,25 +126,19 @@ class Solver(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        data: ClientData,
-        cluster: Ints | None = None,
-        members: npt.NDArray[np.bool_] | None = None,
+        cls, data: ClientData, cluster: Ints | None = None, members: Flags | None = None
     ) -> Solver:
         """With Ĉ of all seen clients, or by cluster."""
         own = statistics_of(data, Spans(data.bounds[:, 0], data.sizes("train")))
         of, number, client, several = circles(data, cluster, members)
         return cls(data, own, own.take(client).sums(number, several).take(of))
 
-    @property
-    def fingerprint(self) -> str:
-        """Nothing but the clients' data."""
-        return ""
-
     def train(
-        self, task: Task, recipe: Recipe, jobs: Jobs, done: npt.NDArray[np.bool_], *, fetch: bool
+        self, task: Task, recipe: Recipe, jobs: Jobs, done: Flags, *, fetch: bool
     ) -> Iterator[Block]:
-        """Solve for all jobs at once; trials hold their examples out of Ĉ, too, if it is a fold."""
+        """Solve all jobs at once; a trial on a fold holds its examples out of Ĉ, too."""
+        if done.all():
+            return
         everything, mine = np.arange(jobs.number), statistics_of(self.data, jobs.train)
         others, held_loss = self.pooled.take(jobs.client), None
         if jobs.fold is not None:
@@ -166,7 +151,13 @@ class Solver(NamedTuple):
         if jobs.held is not None:
             held_loss = mean_loss(statistics_of(self.data, jobs.held), solution)
         loss, finite = mean_loss(mine, solution), np.ones(jobs.number, bool)
-        yield Block(everything, as_leaves(solution), loss, finite, held_loss)
+        stack = solution.astype(np.float32)  # as parameters of sartor.models.linear
+        params = {"dense_1/b": stack[..., -1, :], "dense_1/w": stack[..., :-1, :]}
+        yield Block(everything, params, loss, finite, held_loss)
+
+    def widest(self, task: Task, recipe: Recipe, jobs: Jobs) -> int:
+        """All of them."""
+        return jobs.number
 
     def work(self, task: Task, recipe: Recipe, jobs: Jobs) -> Cost:
         """Every example once, to be tried on or to be added up."""
@@ -177,7 +168,8 @@ class Solver(NamedTuple):
 
     def received(self, task: Task, sizes: Ints) -> Cost:
         """The statistics of seen clients go up, and those of Ĉ down."""
-        cost, numbers = Cost.nothing(task.data.ids), self.own.numbers()
+        cost, (d, outputs) = Cost.nothing(task.data.ids), self.own.cross.shape[-2:]
+        numbers = d * (d + 1) // 2 + d * outputs + 2  # the moments are symmetric
         cost.up[task.data.seen] += 8 * numbers
         cost.down[:] += 8 * numbers
         cost.left["statistics"] = numbers * int(task.data.seen.sum())

@@ -7,6 +7,7 @@ is read without touching the others.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -14,8 +15,9 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import jax
 import numpy as np
 
 from sartor.central.model import FILES
@@ -24,23 +26,51 @@ from sartor.errors import ConfigError, FileError
 from sartor.files import is_unfinished, load_tree, read_metadata, save_tree
 
 IN_MEMORY = min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
-"""Bytes of models kept in memory; more of them live in files."""
+"""The most bytes of models kept in memory; larger sets are kept in files."""
 
 
 class Shard(NamedTuple):
-    """Some clients, where their models are, arrays or a file, and the work they come from."""
+    """Some clients, their models as arrays or as a file, and the work that made them."""
 
     ids: tuple[str, ...]
     where: Stack | Path
     identity: str = ""
 
-    def check(self) -> None:
-        """Refuse a file that others have written meanwhile."""
-        if isinstance(self.where, Path):
-            there = read_metadata(self.where)
-            ids = tuple(json.loads(there.get("clients", "[]")))
-            if (ids, there.get("identity", "")) != (self.ids, self.identity):
-                raise FileError(f"{self.where} was replaced since it was opened; load it again")
+    @classmethod
+    def at(cls, path: Path) -> Shard:
+        """The shard in a file."""
+        metadata = read_metadata(path)
+        if "clients" not in metadata:
+            raise FileError(f"{path} is not a shard of client models; delete it")
+        return cls(tuple(json.loads(metadata["clients"])), path, metadata.get("identity", ""))
+
+    def write(self, path: Path) -> None:
+        """Write the shard into a file."""
+        if not isinstance(self.where, Path):
+            metadata = {"clients": json.dumps(self.ids), "identity": self.identity}
+            save_tree(path, self.where, metadata)
+            return
+        try:
+            os.link(self.where, path)  # the same bytes under another name, if the disk allows it
+        except OSError:
+            shutil.copyfile(self.where, path)
+
+    def read(self, shapes: Mapping[str, Any], index: int | None = None) -> Stack:
+        """The models of all its clients, or of one; ``shapes`` are those of one client's leaves."""
+        if not isinstance(self.where, Path):
+            stack = self.where
+            return stack if index is None else {name: a[index] for name, a in stack.items()}
+        if index is None:
+            shapes = stacked(shapes, len(self.ids))
+        tree: Stack = load_tree(self.where, shapes, index)
+        if Shard.at(self.where) != self:
+            raise FileError(f"{self.where} was replaced since it was opened; load it again")
+        return tree
+
+
+def stacked(shapes: Any, count: int) -> Any:
+    """The shapes of a tree of arrays, stacked: [count, ...]."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape), a.dtype), shapes)
 
 
 class ModelStore:
@@ -50,9 +80,9 @@ class ModelStore:
         shapes: the leaves that every client has, by name; anything with ``shape`` and ``dtype``.
         directory: where to keep shards; ``None`` keeps them in memory, or in a temporary
             directory if they take more than ``IN_MEMORY``.
-        identity: the work that the shards come from. Shards of the same work that are there
-            already are used; those of other work that was never finished make way. Without it all
-            that is there is used.
+        identity: the work that the shards come from. Existing shards of the same work are used,
+            and those of unfinished other work are deleted. Without an identity, all shards are
+            used.
         expected: how many clients there will be.
     """
 
@@ -79,12 +109,9 @@ class ModelStore:
         if self.identity and directory.exists():
             _refuse_foreign(directory)
         for path in sorted(directory.glob("shard-[0-9]*.safetensors")):
-            metadata = read_metadata(path)
-            if "clients" not in metadata:
-                raise FileError(f"{path} is not a shard of client models; delete it")
-            if not self.identity or metadata.get("identity") == self.identity:
-                ids = tuple(json.loads(metadata["clients"]))
-                self._note(Shard(ids, path, metadata.get("identity", "")))
+            shard = Shard.at(path)
+            if self.identity in ("", shard.identity):
+                self._note(shard)
             elif (directory / "manifest.json").exists():
                 raise FileError(
                     f"{directory} holds finished models of other work; choose another directory, "
@@ -106,58 +133,34 @@ class ModelStore:
 
     def add(self, ids: tuple[str, ...], params: Stack) -> None:
         """Keep the models of some clients."""
-        where: Stack | Path = params
+        shard = Shard(ids, params, self.identity)
         if self.directory is not None:
-            where = self.directory / self._next_name()
-            save_tree(where, params, {"clients": json.dumps(ids), "identity": self.identity})
-        self._note(Shard(ids, where, self.identity))
+            files = [s.where.stem for s in self.shards if isinstance(s.where, Path)]
+            number = 1 + max((int(name.removeprefix("shard-")) for name in files), default=-1)
+            path = self.directory / f"shard-{number:05d}.safetensors"
+            shard.write(path)
+            shard = shard._replace(where=path)
+        self._note(shard)
 
     def get(self, client: str) -> Stack:
         """The model of one client."""
         number, place = self._places[client]
-        shard = self.shards[number]
-        where = shard.where
-        if isinstance(where, Path):
-            tree: Stack = load_tree(where, self.shapes, index=place)
-            shard.check()
-            return tree
-        return {name: leaf[place] for name, leaf in where.items()}
-
-    def stack(self, shard: Shard) -> Stack:
-        """The models of a shard."""
-        if not isinstance(shard.where, Path):
-            return shard.where
-        shapes = {
-            name: np.broadcast_to(np.zeros((), leaf.dtype), (len(shard.ids), *leaf.shape))
-            for name, leaf in self.shapes.items()
-        }
-        tree: Stack = load_tree(shard.where, shapes)
-        shard.check()
-        return tree
+        return self.shards[number].read(self.shapes, place)
 
     def copy_to(self, directory: Path) -> None:
         """Write all shards into another directory."""
         for number, shard in enumerate(self.shards):
-            target = directory / f"shard-{number:05d}.safetensors"
-            if isinstance(shard.where, Path):
-                _link(shard.where, target)
-            else:
-                metadata = {"clients": json.dumps(shard.ids), "identity": self.identity}
-                save_tree(target, shard.where, metadata)
+            shard.write(directory / f"shard-{number:05d}.safetensors")
 
     @property
     def widest(self) -> int:
-        """The most clients in a block."""
+        """The most clients in a shard."""
         return max(len(shard.ids) for shard in self.shards)
 
     def blocks(self) -> Iterator[tuple[tuple[str, ...], Stack]]:
         """All models, a shard at a time."""
         for shard in self.shards:
-            yield shard.ids, self.stack(shard)
-
-    def _next_name(self) -> str:
-        taken = [int(s.where.stem.split("-")[1]) for s in self.shards if isinstance(s.where, Path)]
-        return f"shard-{max(taken, default=-1) + 1:05d}.safetensors"
+            yield shard.ids, shard.read(self.shapes)
 
     def _note(self, shard: Shard) -> None:
         for place, client in enumerate(shard.ids):
@@ -165,31 +168,19 @@ class ModelStore:
         self.shards.append(shard)
 
 
+@dataclasses.dataclass(frozen=True)
 class OnDemand:
-    """Models that are made a block at a time when they are asked for, and kept nowhere.
+    """Models that are made when they are needed, a block at a time, and not kept.
 
-    Args:
-        ids: the clients.
-        make: makes all their models, a block at a time.
+    Attributes:
+        blocks: makes the models of all clients, a block at a time.
         widest: the most clients in a block.
     """
 
-    directory = None
+    blocks: Callable[[], Iterator[tuple[tuple[str, ...], Stack]]]
+    widest: int
 
-    def __init__(
-        self,
-        ids: tuple[str, ...],
-        make: Callable[[], Iterator[tuple[tuple[str, ...], Stack]]],
-        widest: int,
-    ) -> None:
-        self.ids, self.blocks, self.widest = ids, make, widest
-        self._known = set(ids)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __contains__(self, client: str) -> bool:
-        return client in self._known
+    directory: ClassVar[None] = None
 
     def get(self, client: str) -> Stack:
         """There is nothing to get."""
@@ -214,16 +205,3 @@ def _refuse_foreign(directory: Path) -> None:
             f"{directory} holds something else already ({what}); choose a directory of its own for "
             "the clients' models"
         )
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)  # the same bytes under another name, where the disk allows it
-    except OSError:
-        try:
-            shutil.copyfile(source, target)
-        except OSError as error:
-            raise FileError(
-                f"cannot write {target}: {error.strerror or error}; free some space or choose "
-                "another directory"
-            ) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,10 @@ import numpy.typing as npt
 from sartor.central import CentralModel
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Block, Engine, Ints, Jobs, Mixing, Recall, Recipe, train_each
+from sartor.engine import Block, Engine, Ints, Jobs, Mixing, Recall, Recipe, lanes_of, train_each
 from sartor.models import Model
+
+Flags = npt.NDArray[np.bool_]
 
 
 class Task(NamedTuple):
@@ -20,13 +22,13 @@ class Task(NamedTuple):
 
     Attributes:
         model: the hypothesis class.
-        central: the central model that clients start from, if there is one.
+        central: the central model that clients start from, if any.
         cluster: [clients] the central hypothesis of each client.
         data: the clients.
         seed: seed of all randomness.
         engine: how to run it.
-        given: the central model that was given, if the algorithm has trained it further.
-        kept: what clients have kept from rounds before, to start from.
+        given: the central model that was given to ``fit``; ``begin`` may have trained it further.
+        kept: what clients have kept from earlier rounds, to start from.
     """
 
     model: Model
@@ -39,44 +41,36 @@ class Task(NamedTuple):
     kept: Recall | None = None
 
 
-class Source(Protocol):
-    """What clients train on: how jobs are done, and what that costs."""
+class Source:
+    """What clients train on: here, their own examples and nothing else.
 
-    def train(
-        self, task: Task, recipe: Recipe, jobs: Jobs, done: npt.NDArray[np.bool_], *, fetch: bool
-    ) -> Iterator[Block]:
-        """Do all jobs that are not done, a block at a time."""
+    A subclass says how jobs are done instead, and what that costs.
 
-    def work(self, task: Task, recipe: Recipe, jobs: Jobs) -> Cost:
-        """What the jobs ask of their clients."""
-
-    def received(self, task: Task, sizes: Ints) -> Cost:
-        """What clients with so many examples send and receive before they train."""
-
-    @property
-    def fingerprint(self) -> str:
-        """What else it depends on beside the clients' data."""
-
-
-class OwnData:
-    """Clients train on their own examples, and nothing else."""
+    Attributes:
+        mixing: what is mixed into the clients' batches, if anything.
+        fingerprint: what models depend on in addition to the clients' data.
+    """
 
     mixing: Mixing | None = None
-    fingerprint = ""
+    fingerprint: str = ""
 
     def train(
-        self, task: Task, recipe: Recipe, jobs: Jobs, done: npt.NDArray[np.bool_], *, fetch: bool
+        self, task: Task, recipe: Recipe, jobs: Jobs, done: Flags, *, fetch: bool
     ) -> Iterator[Block]:
-        """Train in the engine's lanes."""
+        """Do all jobs that are not done, a block at a time."""
         return train_each(
             task.data, recipe, jobs, central=task.central and task.central.hypotheses, done=done,
             engine=task.engine, mixing=self.mixing, kept=task.kept, fetch=fetch,
         )  # fmt: skip
 
+    def widest(self, task: Task, recipe: Recipe, jobs: Jobs) -> int:
+        """The most jobs in a block."""
+        return lanes_of(task.data, recipe, jobs, task.engine, self.mixing)
+
     def work(self, task: Task, recipe: Recipe, jobs: Jobs) -> Cost:
-        """Steps, and examples in them."""
+        """What the jobs ask of their clients: steps, and examples in them."""
         return jobs.cost(task.data, recipe, self.mixing)
 
     def received(self, task: Task, sizes: Ints) -> Cost:
-        """Nothing."""
+        """What clients with so many examples send and receive before they train."""
         return Cost.nothing(task.data.ids)

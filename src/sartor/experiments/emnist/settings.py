@@ -16,7 +16,7 @@ from sartor.engine import Engine
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, Params, cnn, mlp
 from sartor.models.layers import to_float
-from sartor.personal.cover import COVER
+from sartor.personal.choosing import COVER
 
 ROWS = ("fedavg", "agnostic", "hypcluster")
 """The rows of the tables."""
