@@ -1,7 +1,5 @@
 """A cache that makes each thing once, even if several threads ask."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable

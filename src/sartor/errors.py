@@ -1,7 +1,5 @@
 """What can go wrong, in one place: every error says what was wrong and what to do about it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 

@@ -1,7 +1,5 @@
 """Files written whole or not at all, and trees of arrays as safetensors (never pickle)."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -1,7 +1,5 @@
 """Ctrl-C: the first finishes the current step, the second stops at once."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import sys

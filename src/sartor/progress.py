@@ -1,7 +1,5 @@
 """Progress of long work: a bar with time left on a terminal, silence elsewhere."""
 
-from __future__ import annotations
-
 import sys
 from typing import Self
 

@@ -6,8 +6,6 @@ how many clients run side by side, on which device, or in which order; and every
 vectorised over clients. The mixing function is SplitMix64's finaliser.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 

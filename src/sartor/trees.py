@@ -1,7 +1,5 @@
 """Leaves of a pytree by name, for files, for freezing layers and for messages."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The result of :func:`sartor.advise`: a candidate for each client, and the reasons."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Two methods answer: a quick experiment on held-out training examples, and the pa
 advice is the experiment's answer. The table also shows where the bounds disagree.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 import warnings

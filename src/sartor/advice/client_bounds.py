@@ -1,7 +1,5 @@
 """The paper's bounds for each client: alone, with everybody, with its cluster, and with λ*."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

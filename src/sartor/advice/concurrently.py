@@ -1,7 +1,5 @@
 """Run several jobs in threads: while one job compiles, the others compute."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Sequence

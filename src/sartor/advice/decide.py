@@ -1,7 +1,5 @@
 """Choose a candidate for each client from its losses on held-out examples."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -6,8 +6,6 @@ estimated from all clients: a line in the logarithm of the sample size, because 
 with more examples, and a variance of the clients around this line.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

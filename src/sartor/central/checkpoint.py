@@ -1,7 +1,5 @@
 """Checkpoints of a central run: one file, written whole, that knows whose it is."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

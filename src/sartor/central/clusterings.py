@@ -1,7 +1,5 @@
 """Several clusterings trained together, on the same cohorts: several q, and restarts of each."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools

@@ -5,8 +5,6 @@ meta-features) or by the distribution of their examples (Bregman clustering); th
 trains a model of its own with FedAvg.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import weakref

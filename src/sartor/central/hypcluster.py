@@ -9,8 +9,6 @@ client k of a cohort
 The server averages the changes of every hypothesis, as FedAvg does.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 from dataclasses import InitVar

@@ -1,7 +1,5 @@
 """The trained central model: predict, assign, evaluate, save."""
 
-from __future__ import annotations
-
 import dataclasses
 import numbers
 import re

@@ -1,7 +1,5 @@
 """Hyper-parameters of algorithms: checked when they are given, and described in plain values."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from numbers import Integral, Real

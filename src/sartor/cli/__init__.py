@@ -1,7 +1,5 @@
 """The command line: every command is a thin call of the library."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """``sartor data``: download, inspect and convert data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

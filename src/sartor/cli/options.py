@@ -1,7 +1,5 @@
 """Shared by several commands: options, default directories, and interruption."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """``sartor reproduce``: the paper's examples and experiments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

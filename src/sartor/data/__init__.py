@@ -1,7 +1,5 @@
 """Clients and their examples: `ClientData`, its builders and readers, and what is in it."""
 
-from __future__ import annotations
-
 from sartor.data.arrays import from_arrays, from_dict
 from sartor.data.convert import convert
 from sartor.data.dataset import PARTS, ClientData

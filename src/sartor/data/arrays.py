@@ -1,7 +1,5 @@
 """Client data out of Python dicts and arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

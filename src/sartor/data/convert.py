@@ -1,7 +1,5 @@
 """Write client data in another format, one that `sartor.data.open` reads."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

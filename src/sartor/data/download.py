@@ -4,8 +4,6 @@ Interrupted downloads resume. An archive or its files that are there already nee
 if somebody has put them there by hand.
 """
 
-from __future__ import annotations
-
 import bz2
 import contextlib
 import fcntl

@@ -9,8 +9,6 @@ An Example is a map from names to lists of bytes, floats or integers:
 and each list has one repeated field, ``value = 1``, packed or not.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ A format lists the clients of a file and yields their arrays. This module turns 
 in memory or in a native directory. Pixels become bytes where that loses nothing.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from abc import ABC, abstractmethod

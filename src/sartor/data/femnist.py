@@ -4,8 +4,6 @@ One row for each image: `image` (with `bytes`), `writer_id`, `hsf_id` and `chara
 or in several shards.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from pathlib import Path

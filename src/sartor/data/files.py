@@ -1,7 +1,5 @@
 """Opening data by path: recognises the format, and maps data that does not fit in memory."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -7,8 +7,6 @@ personalization helps. The populations differ in all of this, so clustering help
 real, and its names say so: clients are ``generated-…``, and their domains ``generated …``.
 """
 
-from __future__ import annotations
-
 import numbers
 import string
 from collections.abc import Sequence

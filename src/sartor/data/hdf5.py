@@ -1,7 +1,5 @@
 """TensorFlow Federated's HDF5 files: `examples/<client>/<column>`, one file for each part."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

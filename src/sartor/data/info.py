@@ -4,8 +4,6 @@ The paper had to shuffle clients "as the original client ordering results in dis
 performance": cutting an ordered list into seen and unseen clients measures the order.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

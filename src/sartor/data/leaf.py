@@ -3,8 +3,6 @@
 LEAF lists every writer's first image twice; the copy is left out here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

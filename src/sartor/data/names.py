@@ -1,7 +1,5 @@
 """The names behind class and feature numbers, which a model and its data have to share."""
 
-from __future__ import annotations
-
 from itertools import zip_longest
 
 from sartor.data.dataset import ClientData

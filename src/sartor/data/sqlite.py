@@ -6,8 +6,6 @@ split_name, num_examples)`. FedJAX keeps one row for each client, in `federated_
 data, num_examples)`, where data is a dictionary of arrays in msgpack, compressed by zlib.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 import zlib

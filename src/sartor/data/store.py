@@ -3,8 +3,6 @@
 It is opened memory-mapped, so that data may be larger than memory. Reading it runs no code.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

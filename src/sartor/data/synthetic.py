@@ -4,8 +4,6 @@ X is empty and Y has d symbols. Client k draws from a mixture of its cluster's s
 distribution, and a symbol of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

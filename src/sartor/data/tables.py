@@ -4,8 +4,6 @@ Tables are read batch by batch, so a file may be larger than memory when its fea
 native directory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings that compiled programs take as arguments: another value needs no other compilation."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from typing import Any

@@ -7,8 +7,6 @@ host (:class:`PassInput`) and runs it. So passes must come in the same order bot
 do as long as ``clients`` does not decide by numbers that differ.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol

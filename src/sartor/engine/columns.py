@@ -1,7 +1,5 @@
 """Where the data lives: on the device as a whole, or streamed there chunk by chunk."""
 
-from __future__ import annotations
-
 import weakref
 from typing import Any, NamedTuple
 

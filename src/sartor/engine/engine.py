@@ -1,7 +1,5 @@
 """How work meets the machine: lanes, devices, precision and memory."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """What the engine runs: a client's job, the batches it reads, and the program it follows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -8,8 +8,6 @@ A step of all lanes is one ``vmap``-ed call of the program's ``step``. Idle lane
 vectorised program cannot leave some out. Their results are thrown away by :func:`where`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

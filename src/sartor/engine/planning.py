@@ -4,8 +4,6 @@ An algorithm is *rehearsed* first, which says what its rounds consist of. Then t
 are planned a chunk at a time, all in one shape, so that one compiled program runs them all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 

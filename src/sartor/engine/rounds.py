@@ -5,8 +5,6 @@ This file turns that into a run: it samples cohorts, packs them, compiles one pr
 chunks, and plans the next chunk in a thread of its own while the device works.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time

@@ -1,7 +1,5 @@
 """Losses of examples under models: one model for all clients, or one for each."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

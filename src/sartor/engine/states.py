@@ -6,8 +6,6 @@ stays on the device from chunk to chunk. If not, it holds only the clients of a 
 gathers their states on the host, and ``store`` writes them back after the chunk.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import shutil

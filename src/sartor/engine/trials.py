@@ -1,7 +1,5 @@
 """Clients of a cohort train leaves of their own, and try candidates on what they hold out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

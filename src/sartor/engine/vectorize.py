@@ -12,8 +12,6 @@ runs as it would alone, on a thread of its own, and only the calls are vectorise
 Code that is written for one seed does not have to know about it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterable

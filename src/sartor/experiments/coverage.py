@@ -6,8 +6,6 @@ loss, discrepancy and optimum is a sum over twenty pairs of x and y. Samples are
 times; a bound that holds with probability 1 − δ must cover that share of the draws.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from typing import Any

@@ -3,8 +3,6 @@
 Each is a small population of clients on which one approach must fail and another must not.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports on everything that this version can run: runs, advice and experiments."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

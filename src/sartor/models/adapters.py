@@ -5,8 +5,6 @@ layers that carry state from batch to batch (batch norm) have no place in federa
 are refused: use group or layer norm.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal

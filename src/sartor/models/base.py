@@ -1,7 +1,5 @@
 """What a model is: a few pure functions. Sartor assumes nothing else about it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Literal

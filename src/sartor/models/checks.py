@@ -1,7 +1,5 @@
 """Whether a model and a data set fit together, checked before any work starts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

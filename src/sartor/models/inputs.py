@@ -1,7 +1,5 @@
 """What a model sees of a data set: features and labels of rows, in the types of a device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -5,8 +5,6 @@ slow on every backend. Written as shifted slices and a matrix product it becomes
 product, which is fast on every backend (bench/RESULTS.md has the measurements).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

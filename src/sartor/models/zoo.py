@@ -1,7 +1,5 @@
 """Ready models: categorical density, linear and logistic regression, MLP, and the paper's CNN."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise

@@ -4,8 +4,6 @@ The baseline of the paper's section 5 and of its tables: popular, without guaran
 forgetting what the central model knew.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from sartor.data import ClientData

@@ -1,7 +1,5 @@
 """Saved models, back from disk: nothing is read before it is needed, nothing is executed."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Local: every client trains from scratch on its own data alone (section 2.2)."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from sartor.data import ClientData

@@ -1,7 +1,5 @@
 """What Mapper's clients minimise and predict: a mixture of a local and a central model."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """The models of all clients: predict, evaluate, save."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import Counter

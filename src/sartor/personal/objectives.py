@@ -1,7 +1,5 @@
 """What Dapper's clients minimise where it is not simply the loss on a mixed batch."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The examples that Dapper mixes with a client's own: Ĉ and its samples Ĉ'."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

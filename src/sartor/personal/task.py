@@ -1,7 +1,5 @@
 """What a personal algorithm is applied to, and what its clients train on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

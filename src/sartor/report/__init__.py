@@ -1,7 +1,5 @@
 """Pages about runs and comparisons of them, and the building blocks for pages of other kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The page about advice: what is advised, what it should gain, and what the bounds say."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables that compare several runs, or several runs of an experiment."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

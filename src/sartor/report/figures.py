@@ -1,7 +1,5 @@
 """Figures for pages and for papers, by matplotlib. They show all clients, not only means."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

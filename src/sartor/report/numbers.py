@@ -1,7 +1,5 @@
 """Numbers as pages show them: means, intervals, shares, counts, bytes and times."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A page: one self-contained HTML file, built from sections of text, tables and figures."""
 
-from __future__ import annotations
-
 import html
 import itertools
 from collections.abc import Mapping, Sequence

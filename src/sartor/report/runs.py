@@ -1,7 +1,5 @@
 """The page about a run: who gains, who is hurt, what was chosen, and what it cost."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

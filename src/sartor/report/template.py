@@ -17,8 +17,6 @@ Blocks are separated by blank lines, and ``{path:show}`` stands for a value:
 A path is made of keys, with dots between them. With ``?`` at its end it may lead to nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Advice as a command: from data or a run to a directory with each client's advice."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import time

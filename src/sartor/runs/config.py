@@ -1,7 +1,5 @@
 """The configuration of a run: a TOML file, checked key by key before anything starts."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import os

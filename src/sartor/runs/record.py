@@ -1,7 +1,5 @@
 """What a run writes besides its models: a log, the origin of its numbers, tables."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import importlib.metadata

@@ -1,7 +1,5 @@
 """A run: from data to models, scores and a report. It can be stopped and resumed."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 import time

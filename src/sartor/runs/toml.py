@@ -1,7 +1,5 @@
 """Write plain values as TOML, which Python's ``tomllib`` only reads."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Check values from a configuration file against the type hints of functions and algorithms."""
 
-from __future__ import annotations
-
 import dataclasses
 import types
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ result is the best hypothesis of all steps, or the last one if each step sees on
 A hypothesis reaches the result, so the discrepancy is at least that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A bound: a number with the terms that it is the sum of, and whether it promises anything."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Mapping

@@ -17,8 +17,6 @@ is the discrepancy of the true distributions. With estimates from the same sampl
 an estimate, too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal

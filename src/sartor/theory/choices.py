@@ -1,7 +1,5 @@
 """The λ and the number of clusters with the lowest bound."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping

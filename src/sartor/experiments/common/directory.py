@@ -1,7 +1,5 @@
 """The directory of an experiment: its settings, its log, and in the end its results."""
 
-from __future__ import annotations
-
 import time
 import tomllib
 from collections.abc import Mapping, Sequence

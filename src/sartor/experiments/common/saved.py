@@ -1,7 +1,5 @@
 """Finished parts of an experiment, saved so that a resumed run need not compute them again."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

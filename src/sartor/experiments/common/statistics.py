@@ -1,7 +1,5 @@
 """Small statistics that several experiments report."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Threads that work on an experiment until it is done, fails, or is stopped by Ctrl-C."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import warnings

@@ -4,8 +4,6 @@ Test accuracy of clients that took part in central training and of others, for t
 algorithms alone and with three personal ones.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The paper's claims about its EMNIST experiment, tested on ours."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

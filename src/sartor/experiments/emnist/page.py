@@ -1,7 +1,5 @@
 """The page about the EMNIST experiment: what ``page.md`` shows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

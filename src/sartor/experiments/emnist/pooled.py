@@ -1,7 +1,5 @@
 """All seeds of the experiment together: estimates, differences and tests over writers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

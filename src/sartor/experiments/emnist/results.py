@@ -1,7 +1,5 @@
 """The numbers of Tables 2 and 3, who gains and who is hurt, and what goes beyond the paper."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

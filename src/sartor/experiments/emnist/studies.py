@@ -1,7 +1,5 @@
 """The parts of the EMNIST page that compare some methods; each is shown if it was run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The names and the wording of the EMNIST experiment, on its page and on a terminal."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -5,8 +5,6 @@ loss of the best of Local, FedAvg and HypCluster for it. Advice is compared with
 everybody, and with the choice of the bounds alone.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

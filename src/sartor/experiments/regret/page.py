@@ -1,7 +1,5 @@
 """The page about the regret of advice: what ``page.md`` shows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from matplotlib.figure import Figure

@@ -1,7 +1,5 @@
 """The numbers of the experiment: regret by number of samples and policy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

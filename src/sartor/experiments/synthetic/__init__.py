@@ -4,8 +4,6 @@ A hundred clients draw symbols from known distributions, so that every loss can 
 and compared with the least possible loss.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

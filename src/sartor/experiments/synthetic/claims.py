@@ -1,7 +1,5 @@
 """The paper's claims about its synthetic experiment, tested on ours."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The methods of the plot, the settings that validation chooses for them, and how to score them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple

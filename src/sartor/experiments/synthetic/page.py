@@ -1,7 +1,5 @@
 """The page about the synthetic experiment: what ``page.md`` shows."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The numbers of Table 1 and of the plot, who gains and who is hurt, and the paper's claims."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The work of the experiment: every method at every number of samples, on all populations."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os
