@@ -7,9 +7,8 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Counts = npt.NDArray[np.int64]
+from sartor.types import Ints
 
 COLUMNS = ("down", "up", "examples", "steps")
 
@@ -33,10 +32,10 @@ class Cost:
     """
 
     client: tuple[str, ...]
-    down: Counts
-    up: Counts
-    examples: Counts
-    steps: Counts
+    down: Ints
+    up: Ints
+    examples: Ints
+    steps: Ints
     left: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod

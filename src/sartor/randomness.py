@@ -12,6 +12,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from sartor.types import Floats, Ints
+
 Words = npt.NDArray[np.uint64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -58,7 +60,7 @@ def mix(*words: int | str | npt.ArrayLike) -> Words:
     return state
 
 
-def uniforms(bits: Words) -> npt.NDArray[np.float64]:
+def uniforms(bits: Words) -> Floats:
     """Turn 64-bit words into floats in [0, 1).
 
     >>> u = uniforms(mix(0, "doc", np.arange(100_000)))
@@ -68,7 +70,7 @@ def uniforms(bits: Words) -> npt.NDArray[np.float64]:
     return np.asarray((bits >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
 
 
-def shuffles(keys: Words, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def shuffles(keys: Words, sizes: Ints) -> Ints:
     """Independent permutations of range(sizes[j]), one for each key, end to end.
 
     >>> order = shuffles(mix(0, "doc", [7, 8]), np.array([3, 2]))

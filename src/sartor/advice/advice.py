@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.evaluation.statistics import bootstrap_interval
+from sartor.types import Bools, Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.str_]
 
 SHARING = ("global", "cluster", "local")
@@ -52,8 +51,8 @@ class Advice:
     """
 
     client: tuple[str, ...]
-    seen: npt.NDArray[np.bool_]
-    size: Integers
+    seen: Bools
+    size: Ints
     advice: Words
     sharing: Words
     gain: Mapping[str, Floats]
@@ -62,21 +61,21 @@ class Advice:
     expected: Mapping[str, Floats]
     paid: Floats
     lambda_: Floats
-    cluster: Integers
+    cluster: Ints
     discrepancy: Mapping[str, Floats]
     bound: Mapping[str, Floats]
     bounds_say: Words
     bounds_lambda: Floats
-    vacuous: npt.NDArray[np.bool_]
+    vacuous: Bools
     settings: Mapping[str, Any]
 
     @property
-    def agree(self) -> npt.NDArray[np.bool_]:
+    def agree(self) -> Bools:
         """Whether the bounds and the experiment advise the same way of sharing."""
         return np.asarray(self.sharing == self.bounds_say)
 
     @property
-    def clear(self) -> npt.NDArray[np.bool_]:
+    def clear(self) -> Bools:
         """Whether the advice leads the next best by more than one standard deviation."""
         names = [name for name in self.gain if name not in self.settings.get("barred", ())]
         taken = np.array(names)[:, None] == self.advice

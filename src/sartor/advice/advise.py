@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sartor.advice.advice import SHARING, Advice, Floats, Integers
+from sartor.advice.advice import SHARING, Advice
 from sartor.advice.client_bounds import client_bounds, default_largest_loss
 from sartor.advice.concurrently import concurrently
 from sartor.advice.decide import best, decide
@@ -29,6 +29,7 @@ from sartor.personal.fitting import check_fit
 from sartor.progress import Bar
 from sartor.theory.ascent import bounded_loss
 from sartor.theory.bound import check_delta, check_positive
+from sartor.types import Floats, Ints
 
 INTERPOLATION = Dapper(cover=(0.25, 0.5, 0.75, 1.0))
 """Data interpolation with a few λ; λ = 1 is Finetune, and λ = 0 is close to the global model."""
@@ -181,7 +182,7 @@ def assemble(
     )
 
 
-def _warn_of_one_cluster(cluster: Integers) -> None:
+def _warn_of_one_cluster(cluster: Ints) -> None:
     share = (np.bincount(cluster) / len(cluster)).max()
     if share > 0.99:
         barred = " and is not advised" if share == 1 else ""

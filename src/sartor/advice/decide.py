@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sartor.advice.advice import Floats, Integers, Words
+from sartor.advice.advice import Words
 from sartor.advice.holdout import HeldOutLosses
 from sartor.advice.shrinkage import client_means, posterior
+from sartor.types import Floats, Ints
 
 REFERENCE = "global"
 """The candidate that gains are measured against."""
@@ -63,7 +64,7 @@ class _Evidence(NamedTuple):
 
 
 def decide(
-    losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Integers, barred: Sequence[str] = ()
+    losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Ints, barred: Sequence[str] = ()
 ) -> Decision:
     """Weigh each client's own held-out examples against those of all clients.
 
@@ -102,7 +103,7 @@ def best(score: Mapping[str, Floats]) -> Words:
 
 
 def _evidence(
-    losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Integers
+    losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Ints
 ) -> dict[str, _Evidence]:
     return {
         name: _Evidence(
@@ -115,7 +116,7 @@ def _evidence(
 
 
 def _expected(
-    evidence: Mapping[str, _Evidence], size: Integers, trust: float | None
+    evidence: Mapping[str, _Evidence], size: Ints, trust: float | None
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Each candidate's expected gain, and its standard deviation."""
     gain, deviation = ({REFERENCE: np.zeros(len(size))} for _ in range(2))
@@ -128,7 +129,7 @@ def _expected(
 
 
 def _decide_by_halves(
-    losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Integers, barred: Sequence[str]
+    losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Ints, barred: Sequence[str]
 ) -> tuple[Floats, Floats]:
     """For each trust, decide by one half of each client's examples and measure on the other half.
 
@@ -173,7 +174,7 @@ def _pays(more: Floats) -> bool:
 
 
 def _growth(
-    losses: HeldOutLosses, fewer: HeldOutLosses | None, name: str, size: Integers
+    losses: HeldOutLosses, fewer: HeldOutLosses | None, name: str, size: Ints
 ) -> tuple[Floats, Floats]:
     """What training on the held-out examples too will bring each client, and its deviation.
 

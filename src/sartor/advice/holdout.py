@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sartor.advice.advice import Floats, Integers
 from sartor.data import ClientData
 from sartor.data.dataset import bounds_of
 from sartor.errors import DataError
 from sartor.evaluation import Scores
 from sartor.randomness import mix
+from sartor.types import Floats, Ints
 
 Fit = Callable[[ClientData], Mapping[str, Scores]]
 """Fits candidates on the training parts, and returns their scores on the test parts by name."""
@@ -34,9 +34,9 @@ class HeldOutLosses(NamedTuple):
         trained: [examples] how many of the client's examples the candidates were fitted on.
     """
 
-    owner: Integers
+    owner: Ints
     loss: dict[str, Floats]
-    trained: Integers
+    trained: Ints
 
     def only(self, where: npt.NDArray[Any]) -> HeldOutLosses:
         """The losses on some of the examples, by a mask or by positions."""
@@ -57,7 +57,7 @@ def fold_count(data: ClientData, folds: int) -> int:
     return min(folds, largest)
 
 
-def assign_folds(data: ClientData, folds: int, seed: int) -> Integers:
+def assign_folds(data: ClientData, folds: int, seed: int) -> Ints:
     """The fold of each entry of ``data.rows``; -1 for test parts and for single examples.
 
     Each client's examples are shuffled and then assigned to the folds in turn.
@@ -73,7 +73,7 @@ def assign_folds(data: ClientData, folds: int, seed: int) -> Integers:
     return np.where(trains & (counts > 1), rank % np.clip(counts, 1, folds), -1)
 
 
-def split_by_fold(data: ClientData, fold: Integers, held_out: int, dropped: int) -> ClientData:
+def split_by_fold(data: ClientData, fold: Ints, held_out: int, dropped: int) -> ClientData:
     """Make one fold the test parts, and all others but ``dropped`` the training parts.
 
     A client keeps its training part if it has nothing to hold out, or if nothing would remain.
@@ -91,7 +91,7 @@ def split_by_fold(data: ClientData, fold: Integers, held_out: int, dropped: int)
     return dataclasses.replace(data, rows=data.rows[kept], bounds=bounds_of(sizes[:, :3]))
 
 
-def _owners(data: ClientData) -> Integers:
+def _owners(data: ClientData) -> Ints:
     """The position of the client that each entry of ``data.rows`` belongs to."""
     return np.repeat(np.arange(len(data)), data.bounds[:, 3] - data.bounds[:, 0])
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sartor.advice.advice import Floats, Integers
+from sartor.types import Floats, Ints
 
 SAME_SIZE = 0.1
 """Log sample sizes with a smaller standard deviation count as equal."""
@@ -33,7 +33,7 @@ class Posterior(NamedTuple):
     between: float
 
 
-def client_means(values: Floats, owner: Integers, clients: int) -> tuple[Floats, Floats]:
+def client_means(values: Floats, owner: Ints, clients: int) -> tuple[Floats, Floats]:
     """Each client's mean, and the variance of that mean; NaN for clients without examples.
 
     All clients share one variance of examples. Losses have long tails, so the variance of a few

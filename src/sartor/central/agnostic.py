@@ -23,6 +23,7 @@ from sartor.data import ClientData
 from sartor.engine import Cohort, Passed
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, Params
+from sartor.types import Ints
 
 
 class State(NamedTuple):
@@ -93,7 +94,7 @@ class Agnostic(FedAvg):
         """Domains are weighed for any hypothesis."""
         return self
 
-    def _codes(self, data: ClientData) -> tuple[list[str], npt.NDArray[np.int64]]:
+    def _codes(self, data: ClientData) -> tuple[list[str], Ints]:
         """The domains' names, and the domain of every client."""
         if self.domains == "clients":
             codes = np.zeros(len(data), np.int64)

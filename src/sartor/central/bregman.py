@@ -6,11 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sartor.randomness import Words, mix, uniforms
-
-Floats = npt.NDArray[np.float64]
+from sartor.types import Floats, Ints
 
 STEPS = 300
 """The most alternations of one clustering; it ends as soon as nobody moves."""
@@ -44,7 +42,7 @@ class Points(NamedTuple):
         entropy = (p * np.log(np.maximum(p, SMALLEST))).sum(axis=1)
         return np.maximum(squared, 0) + np.maximum(entropy[:, None] - p @ log_q.T, 0)
 
-    def take(self, which: npt.NDArray[np.int64]) -> Points:
+    def take(self, which: Ints) -> Points:
         """Some of the points."""
         return Points(self.vectors[which], self.simplex[which])
 

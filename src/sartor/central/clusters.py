@@ -26,8 +26,7 @@ from sartor.engine import Cohort, in_order, positions
 from sartor.errors import DataError
 from sartor.models import Model
 from sartor.randomness import mix
-
-Floats = npt.NDArray[np.float64]
+from sartor.types import Floats, Ints
 
 NUMBERS = 2**22
 """About how many features are held at a time."""
@@ -69,7 +68,7 @@ class Nearest:
     space: Space
     centres: Points
 
-    def assign(self, data: ClientData) -> npt.NDArray[np.int64]:
+    def assign(self, data: ClientData) -> Ints:
         """The cluster of every client."""
         return np.asarray(self.space.points(data).divergence(self.centres).argmin(axis=1))
 

@@ -27,6 +27,7 @@ from sartor.models import Model, check, model_identity
 from sartor.progress import Bar
 from sartor.randomness import key_data, mix
 from sartor.trees import array_digest, flatten
+from sartor.types import Floats, Ints
 
 if TYPE_CHECKING:
     from sartor.central.base import Central
@@ -217,14 +218,14 @@ def _check_same(hypotheses: Any, start: CentralModel) -> None:
         )
 
 
-def _longer(history: History, chunk: Chunk, sizes: npt.NDArray[np.int64]) -> History:
+def _longer(history: History, chunk: Chunk, sizes: Ints) -> History:
     """The history with a chunk's rounds: means of the clients' losses, the rest as it is."""
     new = {name: a for name, a in chunk.metrics.items() if name not in ("loss", "finite")}
     new["loss"] = mean_loss(chunk, sizes).astype(np.float32)
     return {name: np.concatenate([history[name], a]) if history else a for name, a in new.items()}
 
 
-def mean_loss(chunk: Chunk, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def mean_loss(chunk: Chunk, sizes: Ints) -> Floats:
     """The cohort's mean training loss in every round of a chunk, over all its examples."""
     weights = sizes[chunk.clients]
     return np.asarray((chunk.metrics["loss"] * weights).sum(axis=1) / weights.sum(axis=1))

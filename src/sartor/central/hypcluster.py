@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 import optax
 
 from sartor.central.fedavg import FedAvg
@@ -30,6 +29,7 @@ from sartor.data import ClientData
 from sartor.engine import Cohort, losses_by_client, traced
 from sartor.errors import ConfigError
 from sartor.models import Model, Params, parameter_bytes
+from sartor.types import Floats, Ints
 
 ALMOST_NOBODY = 0.01
 """A cluster with no more than this share of the clients is as good as empty."""
@@ -162,7 +162,7 @@ class HypCluster(FedAvg):
 
 def last_scores(
     trained: CentralModel, members: tuple[HypCluster, ...], fit: Fit
-) -> tuple[npt.NDArray[np.float64], Cost]:
+) -> tuple[Floats, Cost]:
     """Every seen client's training loss under all hypotheses, [clients, q]; and the whole cost.
 
     That is the cost of the rounds, of the starts, and of these losses.
@@ -178,7 +178,7 @@ def last_scores(
     return losses_by_client(fit.model, data, seen, trained.hypotheses, fit.engine), cost
 
 
-def warn_of_collapse(algorithm: HypCluster, cluster: npt.NDArray[np.int64]) -> None:
+def warn_of_collapse(algorithm: HypCluster, cluster: Ints) -> None:
     """Warn if some cluster has almost no clients."""
     q, start = algorithm.clusters, algorithm.start
     counts = np.bincount(cluster, minlength=q)

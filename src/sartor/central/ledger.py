@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from sartor.cost import Cost
-from sartor.engine import Ints, Pass, rehearse, steps_of, visits
+from sartor.engine import Pass, rehearse, steps_of, visits
+from sartor.types import Ints
 
 if TYPE_CHECKING:
     from sartor.central.base import Central

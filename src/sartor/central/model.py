@@ -22,6 +22,7 @@ from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
 from sartor.files import read_json, replacing, save_tree, write_json
 from sartor.models import Model, Params, check
+from sartor.types import Bools, Ints
 
 FORMAT = "sartor-models"
 VERSION = 1
@@ -38,7 +39,7 @@ FILES = {
 class Rule(Protocol):
     """How clients find their cluster where it is not by their loss."""
 
-    def assign(self, data: ClientData) -> npt.NDArray[np.int64]:
+    def assign(self, data: ClientData) -> Ints:
         """The cluster of every client."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class CentralModel:
             raise ConfigError(f"there are {self.q} hypotheses; take one from `hypotheses`")
         return jax.tree.map(lambda a: a[0], self.hypotheses)
 
-    def assign(self, data: ClientData) -> npt.NDArray[np.int64]:
+    def assign(self, data: ClientData) -> Ints:
         """The hypothesis of each client, the paper's f(k): the one with the lowest training loss.
 
         Where several clusterings were trained together, a client takes the one whose hypothesis
@@ -119,13 +120,13 @@ class CentralModel:
         held = np.where(np.isnan(held), np.nanmean(held, axis=0), held)
         return best[everyone, held.argmin(axis=1)]
 
-    def members(self, data: ClientData) -> npt.NDArray[np.bool_]:
+    def members(self, data: ClientData) -> Bools:
         """[clients, q] to which hypothesis each client belongs, in every clustering."""
         belongs = np.zeros((len(data), self.q), np.bool_)
         np.put_along_axis(belongs, self._best(data), True, axis=1)
         return belongs
 
-    def _best(self, data: ClientData) -> npt.NDArray[np.int64]:
+    def _best(self, data: ClientData) -> Ints:
         """[clients, clusterings] the hypothesis of each client in every clustering."""
         if self.q == 1:
             return np.zeros((len(data), 1), np.int64)
@@ -146,7 +147,7 @@ class CentralModel:
         check_names(self.label_names, self.feature_names, data)
         return self.score(data, scored_clients(data, part), part)
 
-    def score(self, data: ClientData, clients: npt.NDArray[np.int64], part: str) -> Scores:
+    def score(self, data: ClientData, clients: Ints, part: str) -> Scores:
         """Score some clients, by position; what :meth:`evaluate` does after its checks."""
         rows = positions(data, clients, part)
         scored = score_shared(self.model, data, rows, self.hypotheses, self.engine)
@@ -260,7 +261,7 @@ def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any
     return inputs
 
 
-def scored_clients(data: ClientData, part: str) -> npt.NDArray[np.int64]:
+def scored_clients(data: ClientData, part: str) -> Ints:
     """Positions of the clients that have examples in a part; refuses data where none has."""
     if part not in PARTS:
         raise ConfigError(f"part must be one of {PARTS} (got {part!r})")
@@ -284,7 +285,7 @@ def make_scores(
     method: str,
     model: Model,
     data: ClientData,
-    clients: npt.NDArray[np.int64],
+    clients: Ints,
     part: str,
     scored: Scored,
     extra: dict[str, npt.NDArray[Any]],

@@ -14,11 +14,12 @@ from sartor.central.bregman import spread_out
 from sartor.central.settings import check_numbers
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Ints, Own, Recipe, everybody, losses_by_client, steps_of, train_each
+from sartor.engine import Own, Recipe, everybody, losses_by_client, steps_of, train_each
 from sartor.errors import ConfigError
 from sartor.models import Params, parameter_bytes
 from sartor.randomness import mix, shuffles
 from sartor.trees import unflatten
+from sartor.types import Floats, Ints
 
 if TYPE_CHECKING:
     from sartor.central.fitting import Fit
@@ -156,7 +157,7 @@ class KMeansPlusPlus(Lent):
         excess = np.maximum(losses - np.diag(losses)[:, None], 0)  # [client, whose model]
         weights = fit.data.sizes("train")[lenders] if algorithm.weights == "size" else 1.0
 
-        def pays(chosen: list[int]) -> npt.NDArray[np.float64]:
+        def pays(chosen: list[int]) -> Floats:
             return weights * (excess[:, chosen].min(axis=1) if chosen else np.ones(len(lenders)))
 
         word = mix(fit.seed, "kmeans++", self.draw)

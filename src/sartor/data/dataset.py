@@ -21,10 +21,9 @@ import numpy.typing as npt
 
 from sartor.errors import ConfigError, DataError, nearest
 from sartor.randomness import Words, client_hashes, mix
+from sartor.types import Bools, Ints
 
 Column = npt.NDArray[Any]
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 PARTS = ("train", "validation", "test")
 
@@ -58,10 +57,10 @@ class ClientData:
     """
 
     columns: Mapping[str, Column]
-    rows: Integers
-    bounds: Integers
+    rows: Ints
+    bounds: Ints
     ids: tuple[str, ...]
-    seen: Flags
+    seen: Bools
     metadata: Mapping[str, Column] = field(default_factory=dict)
     label_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
@@ -101,12 +100,12 @@ class ClientData:
     def _positions(self) -> dict[str, int]:
         return {client: k for k, client in enumerate(self.ids)}
 
-    def sizes(self, part: str = "train") -> Integers:
+    def sizes(self, part: str = "train") -> Ints:
         """The number of rows of each client in a part: the paper's m_k."""
         j = _part_number(part)
         return self.bounds[:, j + 1] - self.bounds[:, j]
 
-    def part(self, k: int, part: str = "train") -> Integers:
+    def part(self, k: int, part: str = "train") -> Ints:
         """The row numbers of the client in position k."""
         j = _part_number(part)
         return self.rows[self.bounds[k, j] : self.bounds[k, j + 1]]
@@ -128,7 +127,7 @@ class ClientData:
         rows = self.part(self.position(client_id), part)
         return {name: column[rows] for name, column in self.columns.items()}
 
-    def select(self, clients: Flags | Iterable[str]) -> ClientData:
+    def select(self, clients: Bools | Iterable[str]) -> ClientData:
         """Only these clients: a mask over clients, or ids in the wanted order. Columns are shared.
 
         >>> from sartor.data import synthetic
@@ -226,7 +225,7 @@ class ClientData:
         rows = self.rows[np.lexsort((self.rows, owner))]
         return replace(self, rows=rows, bounds=bounds, seen=np.ones(len(self), dtype=np.bool_))
 
-    def _owners(self) -> tuple[Integers, Integers]:
+    def _owners(self) -> tuple[Ints, Ints]:
         """For each entry of `rows`: its client, and its place inside the client by row number."""
         owner = np.repeat(np.arange(len(self)), self.bounds[:, 3] - self.bounds[:, 0])
         place = np.empty_like(owner)
@@ -314,7 +313,7 @@ def assemble(
     return data
 
 
-def bounds_of(sizes: Integers) -> Integers:
+def bounds_of(sizes: Ints) -> Ints:
     """The bounds [p, 4] that belong to sizes [p, 3], clients following each other without gaps."""
     ends = np.cumsum(sizes, dtype=np.int64).reshape(sizes.shape)
     return np.concatenate([ends[:, -1:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
@@ -328,7 +327,7 @@ def as_integer(name: str, value: int, least: int | None = None) -> int:
     return int(value)
 
 
-def as_sizes(name: str, value: int | Sequence[int], clients: int) -> Integers:
+def as_sizes(name: str, value: int | Sequence[int], clients: int) -> Ints:
     """An argument with the number of examples, of every client or of each."""
     sizes = np.asarray(value)
     if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (clients,)) or sizes.min() < 1:

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sartor.data.dataset import ClientData, Column, Integers, assemble
+from sartor.data.dataset import ClientData, Column, assemble
 from sartor.errors import DataError
+from sartor.types import Ints
 
 
 def text_of(value: Any) -> str:
@@ -38,9 +39,9 @@ class Coder:
     """
 
     values: dict[Any, int] = field(default_factory=dict)
-    batches: list[Integers] = field(default_factory=list)
+    batches: list[Ints] = field(default_factory=list)
 
-    def add(self, values: Any, column: str, place: Place) -> Integers:
+    def add(self, values: Any, column: str, place: Place) -> Ints:
         """The numbers of some more values."""
         refuse_missing(values, column, place)
         coded = values.dictionary_encode()
@@ -49,7 +50,7 @@ class Coder:
         self.batches.append(np.array(numbers, dtype=np.int64)[coded.indices.to_numpy()])
         return self.batches[-1]
 
-    def codes(self) -> Integers:
+    def codes(self) -> Ints:
         """The numbers of all values that were added."""
         return np.concatenate(self.batches)
 
@@ -64,7 +65,7 @@ class Coder:
         rank[[self.values[name] for name in names]] = np.arange(len(names))
         return rank[self.codes()], tuple(names)
 
-    def constant(self, owner: Integers, ids: Sequence[str], column: str) -> list[Any]:
+    def constant(self, owner: Ints, ids: Sequence[str], column: str) -> list[Any]:
         """The one value of each client, of values that were added row by row."""
         codes, values = self.codes(), list(self.values)
         _, first = np.unique(owner, return_index=True)
@@ -82,7 +83,7 @@ class Place:
     """Where a batch lies in its table, to say where a wrong value is."""
 
     row: int = 0
-    owner: Integers | None = None
+    owner: Ints | None = None
     clients: Coder = field(default_factory=Coder)
 
     def of(self, i: int, column: str) -> str:
@@ -126,7 +127,7 @@ def as_arrow(values: npt.ArrayLike, name: str) -> Any:
 
 
 def finish(
-    columns: Mapping[str, Column], owner: Integers, clients: Coder, metadata: Mapping[str, Any]
+    columns: Mapping[str, Column], owner: Ints, clients: Coder, metadata: Mapping[str, Any]
 ) -> ClientData:
     """Number labels that are words, then assemble."""
     columns, label_names = dict(columns), None

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Feature = list[bytes] | npt.NDArray[np.float32] | npt.NDArray[np.int64]
+from sartor.types import Ints
+
+Feature = list[bytes] | npt.NDArray[np.float32] | Ints
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _SIZES = {_FIXED64: 8, _FIXED32: 4}

@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.caching import made_once
-from sartor.data.dataset import PARTS, ClientData, Flags, Integers, as_integer, as_sizes, assemble
+from sartor.data.dataset import PARTS, ClientData, as_integer, as_sizes, assemble
 from sartor.errors import ConfigError
 from sartor.randomness import Words, client_hashes, mix, uniforms
+from sartor.types import Bools, Floats, Ints
 
-Floats = npt.NDArray[np.float32]
+Singles = npt.NDArray[np.float32]
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 """The 62 classes, in EMNIST's order."""
@@ -85,7 +86,7 @@ _BLOCK = 256  # images drawn at once: what that needs fits in a processor's cach
 _POINTS = 96  # where the pen leaves ink, along all strokes of a glyph: less than a pixel apart
 
 
-def _spread(shift: float, stretch: float, bend: float, wave: float) -> Floats:
+def _spread(shift: float, stretch: float, bend: float, wave: float) -> Singles:
     """Standard deviations of the coefficients of `_features`, relative to a glyph's height."""
     waves = [wave, wave, 0.6 * wave, 0.6 * wave, 0.4 * wave, 0.4 * wave]
     return np.array([shift, *[stretch] * 2, *[bend] * 3, *waves], np.float32)[:, None]
@@ -151,7 +152,7 @@ def handwriting(
     return assemble({"x": x, "y": y}, owner, ids, part=part, metadata={"domain": domain})
 
 
-def _sizes(keys: Words, at_school: Flags) -> Integers:
+def _sizes(keys: Words, at_school: Bools) -> Ints:
     """Most of the form, with a long tail of writers who left out much, and for some a text."""
     u, v = uniforms(mix(keys, "left out")), uniforms(mix(keys, "text"))
     left_out = np.minimum(9 * (u / (1 - u)) ** 0.6, 140)
@@ -160,14 +161,14 @@ def _sizes(keys: Words, at_school: Flags) -> Integers:
     return (len(_FORM) - left_out + text).astype(np.int64)
 
 
-def _labels(key: np.uint64, images: int) -> Integers:
+def _labels(key: np.uint64, images: int) -> Ints:
     """The classes of a writer's images: the form in random order, the text, and over again."""
     place = np.arange(len(_COPIED))
     order = np.lexsort((mix(key, "labels", place), place >= len(_FORM)))
     return np.resize(_COPIED[order], images)
 
 
-def _normal(*words: npt.ArrayLike) -> Floats:
+def _normal(*words: npt.ArrayLike) -> Singles:
     """Nearly normal draws: sums of four uniform ones, exact on every machine, without outliers."""
     quarters = mix(*words)[..., None].view(np.uint16)
     sums = quarters.sum(axis=-1, dtype=np.uint32).astype(np.float32)
@@ -210,7 +211,7 @@ def _write(
         out[block] = _draw(points, (step * thick).astype(np.float32))
 
 
-def _draw(points: Floats, ink: Floats) -> npt.NDArray[np.uint8]:
+def _draw(points: Singles, ink: Singles) -> npt.NDArray[np.uint8]:
     """Images [n, 28, 28] with this much ink at points [n, points, xy] around the centre.
 
     A point wets the four pixels around it, the ink runs a little, and little ink is not seen.
@@ -236,11 +237,11 @@ def _draw(points: Floats, ink: Floats) -> npt.NDArray[np.uint8]:
 class _Glyphs(NamedTuple):
     """The fonts: where points lie on the strokes of [fonts, 62] glyphs, and what is alike."""
 
-    features: Floats  # [fonts, 62, points, features], relative to the height of capitals
-    length: Floats
-    height: Floats
-    group: Integers  # of glyphs that look alike, and each one's neighbours there
-    neighbour: dict[int, Integers]
+    features: Singles  # [fonts, 62, points, features], relative to the height of capitals
+    length: Singles
+    height: Singles
+    group: Ints  # of glyphs that look alike, and each one's neighbours there
+    neighbour: dict[int, Ints]
 
 
 @made_once(maxsize=1)
@@ -271,7 +272,7 @@ def _glyphs() -> _Glyphs:
     return _Glyphs(features, length, height, group, {1: after, -1: before})
 
 
-def _features(points: npt.NDArray[np.float64], t: npt.NDArray[np.float64]) -> Floats:
+def _features(points: Floats, t: Floats) -> Singles:
     """The terms of a warp: a point's place, its squares, and waves along the strokes."""
     x, y = points.T
     waves = [wave(2 * np.pi * n * t) for n in (1, 2, 3) for wave in (np.cos, np.sin)]

@@ -8,13 +8,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from sartor.data.dataset import PARTS, ClientData, Column, Integers, as_integer, shape_of
+from sartor.data.dataset import PARTS, ClientData, Column, as_integer, shape_of
 from sartor.errors import DataError
 from sartor.randomness import mix, shuffles
+from sartor.types import Floats, Ints
 
-_Matrix = npt.NDArray[np.float64]
+_Matrix = Floats
 
 _PERCENTILES = {"least": 0, "10%": 10, "median": 50, "90%": 90, "most": 100}
 
@@ -188,7 +188,7 @@ def _cusum(summaries: _Matrix) -> _Matrix:
     return np.asarray(np.sqrt(np.square(sums).sum(axis=1) * p / (k * (p - k))))
 
 
-def _summaries(data: ClientData, clients: Integers) -> _Matrix:
+def _summaries(data: ClientData, clients: Ints) -> _Matrix:
     """One standardised vector for each client: label distribution and feature means."""
     m = data.sizes("train")[clients]
     taken = np.minimum(m, 200)
@@ -204,7 +204,7 @@ def _summaries(data: ClientData, clients: Integers) -> _Matrix:
     return np.asarray(summaries - summaries.mean(axis=0))
 
 
-def _labels(y: Column, owner: Integers, taken: Integers) -> _Matrix:
+def _labels(y: Column, owner: Ints, taken: Ints) -> _Matrix:
     """Shares of the 64 most frequent classes, or the mean of a regression target."""
     if y.dtype.kind == "f":
         values = y.astype(np.float64)
@@ -220,7 +220,7 @@ def _labels(y: Column, owner: Integers, taken: Integers) -> _Matrix:
     return _scaled(shares, shares, taken * y.shape[1], together=True)
 
 
-def _scaled(means: _Matrix, squares: _Matrix, taken: Integers, together: bool = False) -> _Matrix:
+def _scaled(means: _Matrix, squares: _Matrix, taken: Ints, together: bool = False) -> _Matrix:
     """The clients' means, centred and divided by their standard deviations.
 
     The variance of a client's mean is that between clients, plus that of its rows divided by their
@@ -248,9 +248,7 @@ def _scaled(means: _Matrix, squares: _Matrix, taken: Integers, together: bool = 
     return np.asarray(rest / np.sqrt(np.maximum(variance, 1e-30)))
 
 
-def _features(
-    features: dict[str, Column], rows: Integers, owner: Integers, taken: Integers
-) -> _Matrix:
+def _features(features: dict[str, Column], rows: Ints, owner: Ints, taken: Ints) -> _Matrix:
     """Means of the features scaled to unit variance, or of 32 fixed ±1 projections of them."""
     origin = _flat(features, rows[:1])
     sample = rows[:: max(1, len(rows) // 1000)]
@@ -271,12 +269,12 @@ def _features(
     return _scaled(means, squares, taken)
 
 
-def _flat(features: dict[str, Column], rows: Integers) -> _Matrix:
+def _flat(features: dict[str, Column], rows: Ints) -> _Matrix:
     blocks = [column[rows].reshape(len(rows), -1) for column in features.values()]
     return np.concatenate(blocks, axis=1).astype(np.float64)
 
 
-def _means(values: _Matrix, owner: Integers, taken: Integers) -> _Matrix:
+def _means(values: _Matrix, owner: Ints, taken: Ints) -> _Matrix:
     """Sums over each client's rows, divided by how many rows it has in all."""
     sums = np.zeros((len(taken), values.shape[1]))
     first = np.flatnonzero(np.diff(owner, prepend=-1))

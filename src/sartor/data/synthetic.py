@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from sartor.data.dataset import ClientData, as_integer, as_sizes, assemble
 from sartor.errors import ConfigError
 from sartor.randomness import client_hashes, mix, uniforms
+from sartor.types import Floats
 
 Layout = Literal["literal", "shifted"]
 
@@ -21,7 +21,7 @@ _CLUSTERS = 4
 
 def synthetic_distributions(
     clients: int = 100, symbols: int = 50, layout: Layout = "literal"
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """The clients' true distributions D_k, as an array [p, d].
 
     D_k = 0.5 P_{k % 4} + 0.25 U + 0.25 P_{k % (d - 4)}, where P_y is the point mass on y.

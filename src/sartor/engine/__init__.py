@@ -6,18 +6,18 @@ Everything outside this package imports from here. An algorithm of a round goes 
 
 from sartor.engine.arguments import traced
 from sartor.engine.blocks import Block, Jobs, Mixing, Recall, Stack, everybody, lanes_of, train_each
-from sartor.engine.cohort import Cohort, Pass, Passed, Reading, Rehearsal
+from sartor.engine.cohort import Cohort, Pass, Passed, Reading
 from sartor.engine.engine import Engine
 from sartor.engine.job import Batch, ClientProgram, Ended, Job
 from sartor.engine.objectives import Leaves, Objective, Own, leaf_shapes, lowered, pick, predict
 from sartor.engine.optimizers import Chosen, Optimizer, build
 from sartor.engine.planning import in_order, rehearse, visits
 from sartor.engine.programs import Recipe, trainer
-from sartor.engine.rounds import Chunk, Told, one_round, run_rounds
-from sartor.engine.schedule import Ints, Spans, padded, ragged, steps_of
+from sartor.engine.rounds import Chunk, one_round, run_rounds
+from sartor.engine.schedule import Spans, padded, ragged, steps_of
 from sartor.engine.scoring import EachScorer, Scored, losses_by_client, positions, score_shared
 from sartor.engine.states import ClientStates
-from sartor.engine.trials import Trial, personalize, trial
+from sartor.engine.trials import personalize, trial
 from sartor.engine.vectorize import side_by_side
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "EachScorer",
     "Ended",
     "Engine",
-    "Ints",
     "Job",
     "Jobs",
     "Leaves",
@@ -44,12 +43,9 @@ __all__ = [
     "Reading",
     "Recall",
     "Recipe",
-    "Rehearsal",
     "Scored",
     "Spans",
     "Stack",
-    "Told",
-    "Trial",
     "build",
     "everybody",
     "in_order",

@@ -26,7 +26,6 @@ from sartor.engine.lanes import LANES, each, plan_specs, spread, where
 from sartor.engine.objectives import asking
 from sartor.engine.programs import HELD, Recipe, ask_ahead, examiner, personal, recorded
 from sartor.engine.schedule import (
-    Ints,
     Room,
     Schedule,
     Spans,
@@ -40,6 +39,7 @@ from sartor.engine.schedule import (
 from sartor.models import Params
 from sartor.randomness import Words, key_data, mix
 from sartor.trees import Tree
+from sartor.types import Bools, Ints
 
 PLAN_BYTES = 2**28
 """The most bytes that the plan of a block takes, unless a single client needs more."""
@@ -67,7 +67,7 @@ class Jobs(NamedTuple):
     hypothesis: Ints
     values: dict[str, npt.NDArray[Any]]
     held: Spans | None = None
-    fold: npt.NDArray[np.bool_] | None = None
+    fold: Bools | None = None
 
     @property
     def number(self) -> int:
@@ -111,7 +111,7 @@ class Block(NamedTuple):
     jobs: Ints
     params: Stack
     loss: npt.NDArray[Any]
-    finite: npt.NDArray[np.bool_]
+    finite: Bools
     held_loss: npt.NDArray[Any] | None
 
 
@@ -132,7 +132,7 @@ class Mixing(Protocol):
 class Recall(Protocol):
     """What clients have kept from earlier rounds."""
 
-    def recall(self, clients: Ints) -> tuple[Tree, npt.NDArray[np.bool_]]:
+    def recall(self, clients: Ints) -> tuple[Tree, Bools]:
         """Their states, [clients, ...]; and which of them have one."""
 
 
@@ -156,7 +156,7 @@ def train_each(
     jobs: Jobs,
     *,
     central: Params | None,
-    done: npt.NDArray[np.bool_],
+    done: Bools,
     engine: Engine,
     mixing: Mixing | None = None,
     kept: Recall | None = None,

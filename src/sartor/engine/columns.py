@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import numpy.typing as npt
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sartor.data import ClientData
@@ -14,6 +13,7 @@ from sartor.engine.lanes import LANES
 from sartor.engine.schedule import padded
 from sartor.models import device_dtype
 from sartor.trees import Tree
+from sartor.types import Ints
 
 Columns = dict[str, jax.Array]
 
@@ -66,7 +66,7 @@ def source(engine: Engine, data: ClientData, capacity: int) -> Source:
     return Source(engine, data, copies[count], capacity)
 
 
-def gather(engine: Engine, data: ClientData, positions: npt.NDArray[np.int64]) -> Columns:
+def gather(engine: Engine, data: ClientData, positions: Ints) -> Columns:
     """Columns of examples, by their positions in ``data.rows``, on every device in use."""
     rows = data.rows[positions]
     in_order = len(rows) > 0 and bool((np.diff(rows) == 1).all())

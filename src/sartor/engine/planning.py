@@ -22,7 +22,6 @@ from sartor.engine.job import Held
 from sartor.engine.programs import HELD
 from sartor.engine.schedule import (
     NOBODY,
-    Ints,
     Room,
     Spans,
     pack,
@@ -38,6 +37,7 @@ from sartor.errors import ConfigError
 from sartor.models import Model, Shapes, column_shapes
 from sartor.randomness import Words, key_data, mix
 from sartor.trees import Tree
+from sartor.types import Ints
 
 MOST_ROUNDS = 256
 """Rounds that one call to the device makes room for. Fewer may run: their number is an argument."""
@@ -46,7 +46,7 @@ BATCH = 128
 """Examples that a score pass takes at a time."""
 
 
-def sample_cohorts(seed: int, rounds: range, population: int, size: int) -> npt.NDArray[np.int64]:
+def sample_cohorts(seed: int, rounds: range, population: int, size: int) -> Ints:
     """Which clients take part in each round, without replacement: [rounds, size].
 
     The cost is that of the cohort, not of the population.

@@ -26,11 +26,11 @@ from sartor.engine.columns import on_every_device
 from sartor.engine.engine import Engine
 from sartor.engine.lanes import LANES, plan_specs, spread
 from sartor.engine.planning import Algorithm, Planner
-from sartor.engine.schedule import Ints
 from sartor.engine.states import ClientStates
 from sartor.engine.vectorize import vectorizing
 from sartor.models import Model
 from sartor.trees import Tree
+from sartor.types import Ints
 
 CHUNK_SECONDS = 1.0
 """About how long a chunk should take: what a kill loses, and how often progress moves."""

@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.randomness import Words, mix, shuffles
+from sartor.types import Ints
 
-Ints = npt.NDArray[np.int64]
 Narrow = npt.NDArray[np.int32]
 NOBODY = -1
 """No job: the lane idles, or hands in nothing."""

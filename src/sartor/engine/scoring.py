@@ -16,10 +16,11 @@ from sartor.engine.engine import Engine
 from sartor.engine.job import Job
 from sartor.engine.lanes import LANES, spread
 from sartor.engine.objectives import Objective, lowered, over_hypotheses, predict
-from sartor.engine.schedule import Ints, Spans, padded, ragged
+from sartor.engine.schedule import Spans, padded, ragged
 from sartor.engine.vectorize import Compiled
 from sartor.models import Model, Params, in_precision, take
 from sartor.trees import Tree
+from sartor.types import Bools, Floats, Ints
 
 BATCH = 128
 """Examples scored at a time."""
@@ -35,7 +36,7 @@ class Scored(NamedTuple):
     """Results by example: the plain loss, and whether the most probable label is right."""
 
     loss: npt.NDArray[np.float32]
-    correct: npt.NDArray[np.bool_]
+    correct: Bools
 
 
 def positions(data: ClientData, clients: Ints, part: str) -> Ints:
@@ -80,7 +81,7 @@ def losses_by_client(
     *,
     part: str = "train",
     plain: bool = False,
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """Every client's mean loss in a part under each of q hypotheses: [clients, q].
 
     It is the training loss in evaluation mode, label smoothing included; or the plain one. A

@@ -23,9 +23,10 @@ from sartor.data import ClientData
 from sartor.engine.cohort import Kept
 from sartor.engine.columns import on_every_device
 from sartor.engine.engine import Engine
-from sartor.engine.schedule import Ints, padded
+from sartor.engine.schedule import padded
 from sartor.errors import DataError
 from sartor.trees import Tree, flatten, unflatten
+from sartor.types import Bools, Ints
 
 IN_MEMORY = min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
 """Bytes of states kept in the host's memory; more of them live in a memory-mapped file."""
@@ -95,7 +96,7 @@ class ClientStates(Mapping[str, Tree]):
             return
         self._write(used, kept.table, slice(len(used)))  # the rest of the table is padding
 
-    def recall(self, clients: Ints) -> tuple[Tree, npt.NDArray[np.bool_]]:
+    def recall(self, clients: Ints) -> tuple[Tree, Bools]:
         """The states of some clients, [clients, ...]; and which of them have one."""
         if self._stale and self._device is not None:
             there = np.flatnonzero(self.visited)

@@ -16,13 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sartor.errors import ConfigError, DataError
-from sartor.evaluation.statistics import Bools, Floats, Metric
+from sartor.evaluation.statistics import Metric
 from sartor.evaluation.summary import Summary, summarise
+from sartor.types import Bools, Floats, Ints
 
-Ints = npt.NDArray[np.int64]
 _COLUMNS = {"client", "size", "test_size", "seen", "domain", "loss", "accuracy"}
 _COLUMNS |= {"central_loss", "central_accuracy"}
-Examples = npt.NDArray[np.float64] | npt.NDArray[np.float32] | npt.NDArray[np.bool_]
+Examples = Floats | npt.NDArray[np.float32] | Bools
 
 
 @dataclass(frozen=True, eq=False)

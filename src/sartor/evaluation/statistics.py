@@ -19,12 +19,11 @@ from scipy import special
 
 from sartor.errors import ConfigError, DataError
 from sartor.randomness import mix
+from sartor.types import Bools, Floats
 
 if TYPE_CHECKING:
     from sartor.evaluation.scores import Scores
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Metric = Literal["loss", "accuracy"]
 
 _CHUNK = 2**20  # random numbers alive at once

@@ -13,8 +13,6 @@ import numpy as np
 
 from sartor.errors import DataError
 from sartor.evaluation.statistics import (
-    Bools,
-    Floats,
     Gains,
     Metric,
     bootstrap_interval,
@@ -23,6 +21,7 @@ from sartor.evaluation.statistics import (
     quantiles,
     worst_decile,
 )
+from sartor.types import Bools, Floats
 
 if TYPE_CHECKING:
     from sartor.evaluation.scores import Scores

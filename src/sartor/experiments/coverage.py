@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from sartor.theory import Bound, bounds
 from sartor.theory.choices import best_lambda
-
-Floats = npt.NDArray[np.float64]
+from sartor.types import Floats
 
 VALUES = 10
 """How many values x has."""

@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
 from sartor.central import BregmanClusters, FedAvg, HypCluster
 from sartor.data import ClientData, from_dict
 from sartor.models import Model, Params, categorical, logistic
 from sartor.personal import Local, Mapper, PersonalModels
+from sartor.types import Ints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +145,7 @@ def separate_and_joint(seed: int = 0) -> list[Finding]:
 
 def faces(
     clients: int = 40, samples: int = 60, nuisance: int = 10, seed: int = 0
-) -> tuple[ClientData, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+) -> tuple[ClientData, Ints, Ints]:
     """Clients with two tasks and two backgrounds; and which task and background each has.
 
     The background shifts many features by a lot, and is independent of the label. The task decides
@@ -189,7 +189,7 @@ def clustering(seed: int = 0) -> list[Finding]:
     ]
 
 
-def _agreement(cluster: npt.NDArray[np.int64], truth: npt.NDArray[np.int64]) -> float:
+def _agreement(cluster: Ints, truth: Ints) -> float:
     """The share of clients on which two clusterings agree, up to the names of the clusters."""
     same = float(np.mean(cluster == truth))
     return max(same, 1 - same)

@@ -17,12 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data import ClientData
-from sartor.engine import Block, Ints, Jobs, Spans, positions, ragged
+from sartor.engine import Block, Jobs, Spans, positions, ragged
 from sartor.errors import ConfigError
 from sartor.files import load_arrays, read_metadata, save_tree
 from sartor.randomness import mix, shuffles
-
-Floats = npt.NDArray[np.float64]
+from sartor.types import Bools, Floats, Ints
 
 Select = Literal["holdout", "kfold", "train"]
 
@@ -195,7 +194,7 @@ class TrialLosses:
             self.losses = load_arrays(path, "")["losses"].copy()
 
     @property
-    def done(self) -> npt.NDArray[np.bool_]:
+    def done(self) -> Bools:
         """[jobs] which trials have ended."""
         return ~np.isnan(self.losses)
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from sartor.central.settings import check_choices, check_numbers
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Ints, Jobs, Own, Recipe, padded, traced
+from sartor.engine import Jobs, Own, Recipe, padded, traced
 from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.personal.base import Personal
@@ -30,6 +30,7 @@ from sartor.personal.sources import Sample, clients_sample, generated, public_sa
 from sartor.personal.statistics import Solver
 from sartor.personal.task import Source, Task
 from sartor.randomness import Words, mix, uniforms
+from sartor.types import Ints
 
 Step = Literal["sample", "weight"]
 From = Literal["clients", "statistics", "generated", "public"]

@@ -21,7 +21,6 @@ from sartor.data.names import check_names
 from sartor.engine import (
     Block,
     Engine,
-    Ints,
     Job,
     Jobs,
     Recipe,
@@ -43,8 +42,9 @@ from sartor.personal.choosing import (
 )
 from sartor.personal.models import PersonalModels
 from sartor.personal.store import ModelStore, OnDemand
-from sartor.personal.task import Flags, Source, Task
+from sartor.personal.task import Source, Task
 from sartor.progress import Bar
+from sartor.types import Bools, Floats, Ints
 
 if TYPE_CHECKING:
     from sartor.personal.base import Personal
@@ -93,7 +93,7 @@ class Work(NamedTuple):
                 raise KeyboardInterrupt
             raise InterruptedRun(f"{self.name} stopped after {done} {what}")
 
-    def train(self, jobs: Jobs, done: Flags, *, fetch: bool = True) -> Iterator[Block]:
+    def train(self, jobs: Jobs, done: Bools, *, fetch: bool = True) -> Iterator[Block]:
         """Do all jobs that are not done, a block at a time."""
         if self.recipe.optimizer is None:
             rates = np.full(jobs.number, self.algorithm.learning_rate, np.float32)
@@ -140,7 +140,7 @@ class Work(NamedTuple):
             cost.examples[:] += np.where(trials.how == "prior", 0, held)
         return decided, cost
 
-    def _central_losses(self, how: npt.NDArray[np.str_]) -> npt.NDArray[np.float64]:
+    def _central_losses(self, how: npt.NDArray[np.str_]) -> Floats:
         """The loss of each client's given central hypothesis on what the client held out."""
         task = self.task
         assert task.given is not None
@@ -168,7 +168,7 @@ class Work(NamedTuple):
         return cost
 
     def make(
-        self, jobs: Jobs, kept: Flags, done: Flags, *, fetch: bool = True
+        self, jobs: Jobs, kept: Bools, done: Bools, *, fetch: bool = True
     ) -> Iterator[tuple[tuple[str, ...], Stack, float]]:
         """Clients with their models, a block at a time, and the block's mean training loss."""
         task, objective = self.task, self.recipe.objective

@@ -30,7 +30,6 @@ from sartor.data.names import check_names
 from sartor.engine import (
     EachScorer,
     Engine,
-    Ints,
     Job,
     Leaves,
     Objective,
@@ -47,6 +46,7 @@ from sartor.files import replacing, save_tree, write_json
 from sartor.models import Model, Params, check
 from sartor.personal.store import ModelStore, OnDemand
 from sartor.randomness import mix
+from sartor.types import Floats, Ints
 
 MIXTURE = 256
 """Examples of everybody's data that forgetting is measured on."""
@@ -214,7 +214,7 @@ class PersonalModels:
 
     def _score(
         self, data: ClientData, clients: Ints, part: str, everybody: Ints
-    ) -> tuple[Scored, npt.NDArray[np.float64]]:
+    ) -> tuple[Scored, Floats]:
         """Examples of these clients under their own models, and everybody's under each of them."""
         sizes, first = data.sizes(part), data.bounds[:, PARTS.index(part)]
         lanes, most = self.store.widest, max(int(sizes.max()), len(everybody))
@@ -240,7 +240,7 @@ class PersonalModels:
         correct = np.concatenate([own[k].correct for k in clients])
         return Scored(loss, correct), mixed[clients]
 
-    def _mixture(self, data: ClientData, part: str, count: int, seed: int) -> npt.NDArray[np.int64]:
+    def _mixture(self, data: ClientData, part: str, count: int, seed: int) -> Ints:
         """A sample of all seen clients' examples in a part, without replacement."""
         seen = np.flatnonzero(data.seen)
         owner, place = ragged(data.sizes(part)[seen])

@@ -9,10 +9,11 @@ import numpy.typing as npt
 
 from sartor.data import ClientData
 from sartor.data.names import check_names
-from sartor.engine import Ints, Jobs, in_order, padded, positions
+from sartor.engine import Jobs, in_order, padded, positions
 from sartor.errors import DataError
-from sartor.personal.task import Flags, Task
+from sartor.personal.task import Task
 from sartor.randomness import Words, key_data, mix, uniforms
+from sartor.types import Bools, Ints
 
 
 class Sample(NamedTuple):
@@ -70,7 +71,7 @@ class Sample(NamedTuple):
 
 
 def circles(
-    data: ClientData, cluster: Ints | None = None, members: Flags | None = None
+    data: ClientData, cluster: Ints | None = None, members: Bools | None = None
 ) -> tuple[Ints, Ints, Ints, int]:
     """One Ĉ for everybody, or one for each cluster; a cluster without seen clients has them all.
 
@@ -97,7 +98,7 @@ def circles(
 
 
 def clients_sample(
-    data: ClientData, cluster: Ints | None = None, members: Flags | None = None
+    data: ClientData, cluster: Ints | None = None, members: Bools | None = None
 ) -> Sample:
     """Ĉ is the training parts of all seen clients, or of those in the client's cluster."""
     of, number, order, several = circles(data, cluster, members)

@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Block, Ints, Jobs, Recipe, Spans, ragged
+from sartor.engine import Block, Jobs, Recipe, Spans, ragged
 from sartor.personal.sources import circles
-from sartor.personal.task import Flags, Source, Task
-
-Floats = npt.NDArray[np.float64]
+from sartor.personal.task import Source, Task
+from sartor.types import Bools, Floats, Ints
 
 CHUNK = 2**22
 """About how many products are held at a time."""
@@ -52,7 +50,7 @@ class Statistics(NamedTuple):
             np.add.at(total, group, part)
         return out
 
-    def where(self, these: Flags, others: Statistics) -> Statistics:
+    def where(self, these: Bools, others: Statistics) -> Statistics:
         """These statistics for some clients, and others for the rest."""
         return Statistics(
             *(
@@ -126,7 +124,7 @@ class Solver(Source):
 
     @classmethod
     def of(
-        cls, data: ClientData, cluster: Ints | None = None, members: Flags | None = None
+        cls, data: ClientData, cluster: Ints | None = None, members: Bools | None = None
     ) -> Solver:
         """With Ĉ of all seen clients, or by cluster."""
         own = statistics_of(data, Spans(data.bounds[:, 0], data.sizes("train")))
@@ -134,7 +132,7 @@ class Solver(Source):
         return cls(data, own, own.take(client).sums(number, several).take(of))
 
     def train(
-        self, task: Task, recipe: Recipe, jobs: Jobs, done: Flags, *, fetch: bool
+        self, task: Task, recipe: Recipe, jobs: Jobs, done: Bools, *, fetch: bool
     ) -> Iterator[Block]:
         """Solve all jobs at once; a trial on a fold holds its examples out of Ĉ, too."""
         if done.all():

@@ -3,16 +3,12 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from sartor.central import CentralModel
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Block, Engine, Ints, Jobs, Mixing, Recall, Recipe, lanes_of, train_each
+from sartor.engine import Block, Engine, Jobs, Mixing, Recall, Recipe, lanes_of, train_each
 from sartor.models import Model
-
-Flags = npt.NDArray[np.bool_]
+from sartor.types import Bools, Ints
 
 
 class Task(NamedTuple):
@@ -53,7 +49,7 @@ class Source:
     fingerprint: str = ""
 
     def train(
-        self, task: Task, recipe: Recipe, jobs: Jobs, done: Flags, *, fetch: bool
+        self, task: Task, recipe: Recipe, jobs: Jobs, done: Bools, *, fetch: bool
     ) -> Iterator[Block]:
         """Do all jobs that are not done, a block at a time."""
         return train_each(

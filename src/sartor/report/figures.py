@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from sartor.files import write_atomic
+from sartor.types import Floats
 
 INK = "#010203"
 """The colour of text and axes; the page replaces it by the colour of the text around."""
@@ -35,8 +35,6 @@ STYLE: Any = {
     "legend.frameon": False,
 }
 
-Values = npt.NDArray[np.float64]
-
 
 @contextmanager
 def drawing(width: float = 6.4, height: float = 3.4) -> Iterator[tuple[Figure, Any]]:
@@ -57,7 +55,7 @@ def legend(axes: Any, **where: Any) -> None:
         text.set_parse_math(False)
 
 
-def clients_figure(values: Mapping[str, Values], metric: str) -> Figure:
+def clients_figure(values: Mapping[str, Floats], metric: str) -> Figure:
     """The distribution over clients: for every value, the share of clients at or below it."""
     with drawing() as (figure, axes):
         for number, (method, of_clients) in enumerate(values.items()):
@@ -72,7 +70,7 @@ def clients_figure(values: Mapping[str, Values], metric: str) -> Figure:
 
 
 def change_figure(
-    changes: Mapping[str, Values], against: str, what: str, size: tuple[float, float] = (6.4, 3.4)
+    changes: Mapping[str, Floats], against: str, what: str, size: tuple[float, float] = (6.4, 3.4)
 ) -> Figure:
     """Who gains and who is hurt: for every change, the share of clients at or below it."""
     with drawing(*size) as (figure, axes):
@@ -91,7 +89,7 @@ def change_figure(
         return figure
 
 
-def _shares(axes: Any, values: Values, label: str, number: int) -> Values:
+def _shares(axes: Any, values: Floats, label: str, number: int) -> Floats:
     colour, line = look(number)
     ordered = np.sort(values[np.isfinite(values)])
     share = np.arange(1, len(ordered) + 1) / max(len(ordered), 1)

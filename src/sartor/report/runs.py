@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sartor.report.figures import Values, change_figure, clients_figure, training_figure
+from sartor.report.figures import change_figure, clients_figure, training_figure
 from sartor.report.numbers import amount, duration, traffic
 from sartor.report.page import Row, Section
 from sartor.report.record import Record
 from sartor.report.template import Template
+from sartor.types import Floats
 
 TEMPLATE = Template(Path(__file__).with_name("runs.md"))
 
@@ -59,7 +60,7 @@ def run_sections(record: Record) -> list[Section]:
 
 def client_values(
     table: pa.Table, metric: str, names: Iterable[str], order: Sequence[str] = ("client",)
-) -> dict[str, Values]:
+) -> dict[str, Floats]:
     """A metric of every client by method, sorted by some columns."""
     methods = np.array(table["method"].to_pylist())
     keys = [np.array(table[column].to_pylist()) for column in reversed(order)]
@@ -96,11 +97,11 @@ def _verdict(test: Row | None) -> str:
     return "is better than" if test["difference"] > 0 else "is worse than"
 
 
-def _extremes(record: Record, changes: Mapping[str, Values]) -> dict[str, Row]:
+def _extremes(record: Record, changes: Mapping[str, Floats]) -> dict[str, Row]:
     """The clients that gain and lose the most, by name; the table of clients has all."""
     clients = np.unique(np.array(record.clients()["client"].to_pylist()))  # the order of changes
 
-    def most(change: Values, sign: int) -> str:
+    def most(change: Floats, sign: int) -> str:
         order = np.argsort(np.where(np.isnan(change), 0.0, -sign * change), kind="stable")
         some = [k for k in order[:FEW] if sign * change[k] > 0]
         return ", ".join(f"{clients[k]} {change[k]:+.3f}" for k in some) or "–"

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,6 +21,7 @@ from sartor.engine import Chunk
 from sartor.errors import FileError
 from sartor.evaluation.statistics import jsonable
 from sartor.files import write_atomic, writing
+from sartor.types import Ints
 from sartor.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "optax", "numpy")
@@ -76,7 +75,7 @@ class Events:
                     break
         return lines
 
-    def rounds(self, chunk: Chunk, sizes: npt.NDArray[np.int64]) -> None:
+    def rounds(self, chunk: Chunk, sizes: Ints) -> None:
         """Append a line for each round of a chunk; ``sizes`` are the clients' training examples."""
         seconds = round(chunk.seconds / (chunk.stop - chunk.start), 6)
         for number, loss in enumerate(mean_loss(chunk, sizes), chunk.start + 1):

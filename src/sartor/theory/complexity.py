@@ -12,8 +12,7 @@ import numpy.typing as npt
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, count_parameters
 from sartor.theory.bound import check_counts, check_positive
-
-Floats = npt.NDArray[np.float64]
+from sartor.types import Floats
 
 ALL_SIGNS = 14
 """Up to this many samples, all signs are enumerated, and the complexity is exact."""

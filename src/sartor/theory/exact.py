@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from sartor.errors import DataError
 from sartor.theory.bound import check_largest_loss, check_positive
-
-Floats = npt.NDArray[np.float64]
+from sartor.types import Bools, Floats
 
 ITERATIONS = 200
 """Of bisection: more than a float64 has bits."""
@@ -188,7 +187,7 @@ def _most(weights: Floats, bound: float) -> Floats:
     return np.asarray((weights * np.where(share > 0, log_h, -bound)).sum(axis=-1))
 
 
-def _bisect(too_small: Callable[[Floats], npt.NDArray[np.bool_]], high: Floats) -> Floats:
+def _bisect(too_small: Callable[[Floats], Bools], high: Floats) -> Floats:
     """The smallest number from 0 to ``high`` that is not too small, for each entry."""
     low = np.zeros_like(high)
     for _ in range(ITERATIONS):

@@ -20,8 +20,8 @@ from sartor.randomness import mix
 from sartor.theory import exact
 from sartor.theory.ascent import Ascent, Pairs, Sample, search_program
 from sartor.theory.bound import check_counts, check_positive
+from sartor.types import Floats
 
-Floats = npt.NDArray[np.float64]
 Examples = ClientData | Mapping[str, Any] | tuple[Any, Any]
 """Data, of which the training parts are taken, a mapping with "y" (and "x"), or a pair (x, y)."""
 

@@ -23,7 +23,6 @@ from sartor.report import PageKind
 from sartor.report.compare import compare_values
 from sartor.report.figures import (
     INK,
-    Values,
     change_figure,
     curve,
     drawing,
@@ -36,6 +35,7 @@ from sartor.report.page import Row, Section
 from sartor.report.record import Record
 from sartor.report.runs import client_values, cost_table, provenance, sorted_keys
 from sartor.report.template import Template
+from sartor.types import Floats
 
 TEMPLATE = Template(Path(__file__).with_name("page.md"), {"titled": titled})
 
@@ -180,7 +180,7 @@ def _gain_figures(record: Record) -> list[tuple[Figure, str, Path]]:
     return figures
 
 
-def _percents(values: list[float | None]) -> Values:
+def _percents(values: list[float | None]) -> Floats:
     return np.array([np.nan if value is None else 100 * value for value in values])
 
 

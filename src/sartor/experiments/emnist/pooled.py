@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from sartor.data import ClientData
@@ -11,8 +10,7 @@ from sartor.evaluation import Scores
 from sartor.evaluation.statistics import bootstrap_interval, sign_flip
 from sartor.experiments.emnist.settings import GROUPS, EmnistSettings
 from sartor.experiments.emnist.work import Results
-
-Floats = npt.NDArray[np.float64]
+from sartor.types import Bools, Floats
 
 
 class PooledSeeds:
@@ -87,7 +85,7 @@ def by_writer(values: Floats) -> tuple[Floats, Floats]:
     return means, counts[some].astype(np.float64)
 
 
-def member(scores: Scores, group: str) -> npt.NDArray[np.bool_]:
+def member(scores: Scores, group: str) -> Bools:
     """Which writers belong to a group: "seen", "unseen", "all", or a domain."""
     if group in GROUPS:
         return scores.seen if group == "seen" else ~scores.seen

@@ -14,11 +14,12 @@ from sartor.experiments.common.directory import plain_settings
 from sartor.experiments.common.statistics import mean_cost, shares
 from sartor.experiments.emnist.claims import claims, comparisons
 from sartor.experiments.emnist.methods import ORDERS, Family, families
-from sartor.experiments.emnist.pooled import Floats, PooledSeeds, by_writer, member
+from sartor.experiments.emnist.pooled import PooledSeeds, by_writer, member
 from sartor.experiments.emnist.settings import COLUMNS, GROUPS, PAPER, VALIDATION, EmnistSettings
 from sartor.experiments.emnist.words import TABLES, as_claimed, method_name, quick_version, verdict
 from sartor.experiments.emnist.work import Results, SeedResult
 from sartor.report.numbers import points
+from sartor.types import Floats
 
 
 def summarise(settings: EmnistSettings, data: ClientData, results: Results) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from sartor.files import read_json, save_tree, write_json
 from sartor.interrupts import asked_to_stop
 from sartor.personal import Personal
 from sartor.runs.record import versions
+from sartor.types import Ints
 
 TUNING = 100
 """How many seen writers Local's settings are chosen on."""
@@ -92,7 +93,7 @@ class FixedClusters:
 
     cluster: Mapping[str, int]
 
-    def assign(self, data: ClientData) -> npt.NDArray[np.int64]:
+    def assign(self, data: ClientData) -> Ints:
         """The cluster of every client."""
         return np.array([self.cluster[client] for client in data.ids])
 
@@ -339,7 +340,7 @@ def _threads() -> int:
     return 1 if jax.default_backend() == "cpu" else AT_ONCE
 
 
-def _with_validation(data: ClientData) -> npt.NDArray[np.int64]:
+def _with_validation(data: ClientData) -> Ints:
     """The seen clients with held-out examples."""
     return np.flatnonzero(data.seen & (data.sizes("validation") > 0))
 

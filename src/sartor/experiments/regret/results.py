@@ -20,7 +20,8 @@ from sartor.experiments.regret.work import (
     Results,
 )
 from sartor.experiments.synthetic.methods import RATES
-from sartor.experiments.synthetic.population import CLIENTS, Floats
+from sartor.experiments.synthetic.population import CLIENTS
+from sartor.types import Floats
 
 
 def summarise(settings: RegretSettings, results: Results) -> dict[str, Any]:

@@ -28,14 +28,9 @@ from sartor.experiments.synthetic.methods import (
     local,
     measure,
 )
-from sartor.experiments.synthetic.population import (
-    TUNING,
-    Floats,
-    Population,
-    SyntheticSettings,
-    draw,
-)
+from sartor.experiments.synthetic.population import TUNING, Population, SyntheticSettings, draw
 from sartor.runs.record import versions
+from sartor.types import Floats
 
 LAMBDAS = (0.25, 0.5, 0.75, 1.0)
 """The candidates for λ of interpolation."""

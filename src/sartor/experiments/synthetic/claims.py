@@ -7,9 +7,10 @@ from typing import Any
 from sartor.evaluation.statistics import sign_flip
 from sartor.experiments.common.statistics import LEVEL
 from sartor.experiments.synthetic.methods import METHODS, PAPERS
-from sartor.experiments.synthetic.population import TABLE_SAMPLES, Floats, SyntheticSettings
+from sartor.experiments.synthetic.population import TABLE_SAMPLES, SyntheticSettings
 from sartor.experiments.synthetic.work import ResultKey, Results, table_key
 from sartor.report.template import Template
+from sartor.types import Floats
 
 TEMPLATE = Template(Path(__file__).with_name("claims.md"))
 

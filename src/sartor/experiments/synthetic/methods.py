@@ -11,12 +11,12 @@ from sartor.data import ClientData
 from sartor.experiments.synthetic.population import (
     CLIENTS,
     SYMBOLS,
-    Floats,
     Population,
     SyntheticSettings,
     smoothed,
 )
 from sartor.personal import Dapper, Finetune, Local, Mapper, PersonalModels
+from sartor.types import Floats
 
 Fitted = CentralModel | PersonalModels
 

@@ -6,15 +6,13 @@ import dataclasses
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import xlogy
 
 from sartor.data import ClientData, synthetic, synthetic_distributions
 from sartor.data.synthetic import Layout
 from sartor.errors import ConfigError
 from sartor.models import Model, categorical
-
-Floats = npt.NDArray[np.float64]
+from sartor.types import Floats, Ints
 
 CLIENTS, SYMBOLS = 100, 50
 """The paper's p and d."""
@@ -169,7 +167,7 @@ def population_limit(truth: Floats, q: int, starts: int = 40, seed: int = 0) -> 
     return min(_search(truth, random.permutation(begin), q) for _ in range(starts))
 
 
-def _search(truth: Floats, cluster: npt.NDArray[np.int64], q: int) -> float:
+def _search(truth: Floats, cluster: Ints, q: int) -> float:
     while True:
         means = np.stack([truth[cluster == c].mean(axis=0) for c in range(q)])
         best = -(truth @ np.log(means).T)

@@ -17,13 +17,13 @@ from sartor.experiments.synthetic.population import (
     SYMBOLS,
     TABLE_SAMPLES,
     TUNING,
-    Floats,
     SyntheticSettings,
     bayes_limit,
     population_limit,
     smoothed,
 )
 from sartor.experiments.synthetic.work import CLUSTERS, MethodResult, Results, table_key
+from sartor.types import Floats
 
 PAPER = {1: 3.4, 2: 3.1, 3: 2.9, 4: 2.7, 5: 2.7}
 """Table 1 of the paper."""

@@ -33,11 +33,11 @@ from sartor.experiments.synthetic.population import (
     TABLE_SAMPLES,
     TEST,
     TUNING,
-    Floats,
     SyntheticSettings,
     draw,
 )
 from sartor.runs.record import versions
+from sartor.types import Floats
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
