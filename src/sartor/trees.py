@@ -24,6 +24,16 @@ def flatten(tree: Tree) -> dict[str, Any]:
     return {keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
+def form(tree: Tree) -> Tree:
+    """Type and shape of every leaf, as a message shows them.
+
+    >>> import numpy as np
+    >>> form({"w": np.zeros((2, 3), np.float32)})
+    {'w': 'float32[2, 3]'}
+    """
+    return jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", tree)
+
+
 def unflatten(like: Tree, leaves: Mapping[str, Any]) -> Tree:
     """A tree of the structure of ``like`` with leaves given by name.
 

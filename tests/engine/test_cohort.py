@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from engine_cases import MODEL, as_vector, examples, regression
 
 import sartor
 from sartor.engine import ClientProgram, Ended, one_round
-from sartor.errors import ConfigError
+from sartor.errors import ConfigError, DivergedError
 
 DATA = regression(sizes=(5, 1, 8, 3, 4, 6))
 COUNTS = ClientProgram(
@@ -123,13 +124,108 @@ def broken(**methods):
     ("methods", "message"),
     [
         ({"clients": lambda s, state, cohort: ((), {})}, "must have the 'loss' of every client"),
+        ({"clients": lambda s, state, cohort: cohort.sizes}, r"must return \(upload, metrics\)"),
         ({"init": lambda s, model, data, key: {}}, "with a field `hypotheses`"),
+        ({"init": lambda s, model, data, key: State(model.init(key))}, "stacked"),
         ({"server": lambda s, state, up: State(jnp.zeros(3))}, "a state of the same form"),
     ],
 )
 def test_an_algorithm_that_forgets_something_is_told_what(methods, message):
     with pytest.raises(ConfigError, match=message):
         broken(**methods).fit(MODEL, DATA)
+
+
+def ends(ended, **how):
+    """``clients`` of an algorithm whose jobs end in this way."""
+
+    def clients(self, state, cohort):
+        program = ClientProgram(
+            lambda job: jnp.zeros(3), lambda carry, batch, job: carry, lambda carry, job: ended(job)
+        )
+        passed = cohort.run(program, **how)
+        return passed.total, {"loss": jnp.zeros(len(cohort.sizes))}
+
+    return {"clients": clients, "server": lambda self, state, upload: state}
+
+
+BEGIN = jnp.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("ended", "how", "message"),
+    [
+        (lambda job: Ended(keep=job.kept[0]), {"keep": lambda job: BEGIN}, r"float32\[3\].*\[\]"),
+        (lambda job: Ended(keep=0.5), {"keep": lambda job: 0}, "int32.*float32"),
+        (lambda job: Ended(), {"keep": lambda job: BEGIN}, "is None"),
+        (lambda job: Ended(keep=BEGIN), {}, "begins with None"),
+        (lambda job: Ended(keep=BEGIN), {"keep": BEGIN}, "a function of the job"),
+        (lambda job: Ended(), {"weights": jnp.ones((6, 1))}, r"weights .* shape \(6, 1\)"),
+        (lambda job: Ended(), {"hypothesis": jnp.zeros(5, int)}, "hypothesis .* 6 clients"),
+        (lambda job: Ended(), {"values": {"a": 1.0}}, "values .* 6 clients"),
+    ],
+)
+def test_states_and_values_of_a_wrong_form_are_refused(ended, how, message):
+    with pytest.raises(ConfigError, match=message):
+        broken(**ends(ended, **how)).fit(MODEL, DATA)
+
+
+@pytest.mark.parametrize("one", [True, 3, jnp.bfloat16(3), jnp.float32(3)])
+def test_uploads_of_any_type_are_summed(one):
+    state = State(jnp.zeros((2, 1)))
+    algorithm = broken(**ends(lambda job: Ended(one)))
+    told = one_round(algorithm, MODEL, DATA, state, round=0, seed=0, engine=sartor.Engine())
+    assert told.upload.dtype == jnp.float32
+    assert float(told.upload[0]) == float(one) * DATA.sizes("train").sum()
+
+
+def test_states_of_other_clients_are_refused():
+    algorithm, state = Counting(), State(jnp.zeros((2, 1)))
+    how = {"round": 0, "seed": 0, "engine": sartor.Engine()}
+    told = one_round(algorithm, MODEL, DATA, state, **how)
+    with pytest.raises(ConfigError, match="are not the 1 clients"):
+        one_round(algorithm, MODEL, DATA.select(["c3"]), state, kept=told.kept, **how)
+
+
+def test_a_property_of_a_traced_number_is_not_remembered():
+    @dataclasses.dataclass(frozen=True)
+    class Derived(Counting, listed=False):
+        rate: float = sartor.engine.traced(0.1)
+
+        @functools.cached_property
+        def twice(self):
+            return 2 * self.rate
+
+        def init(self, model, data, key):
+            return State(jnp.zeros((2, 1)) + self.twice)
+
+        def server(self, state, upload):
+            return State(state.hypotheses + self.twice)
+
+    for rate in (0.1, 0.2):
+        fitted = Derived(rounds=1, rate=rate).fit(MODEL, DATA)
+        np.testing.assert_allclose(fitted.hypotheses, 4 * rate, rtol=1e-6)
+
+
+def test_a_last_step_of_the_server_that_diverges_is_noticed():
+    methods = ends(lambda job: Ended()) | {
+        "server": lambda self, state, upload: State(state.hypotheses * jnp.nan)
+    }
+    with pytest.raises(DivergedError, match="the server's last step"):
+        type(broken(**methods))(rounds=1).fit(MODEL, DATA)
+
+
+def test_a_number_in_the_state_is_resumed(tmp_path):
+    class Numbered(NamedTuple):
+        hypotheses: Any
+        rounds: Any
+
+    methods = ends(lambda job: Ended()) | {
+        "init": lambda self, model, data, key: Numbered(jnp.zeros((1, 2)), 0),
+        "server": lambda self, state, upload: state._replace(rounds=state.rounds + 1),
+    }
+    kind = type(broken(**methods))
+    for rounds in (2, 4, 4):
+        kind(rounds=rounds).fit(MODEL, DATA, checkpoint=tmp_path / "checkpoint")
 
 
 def test_abstract_functions_and_plain_classes_are_named():

@@ -9,7 +9,9 @@ import pytest
 from mapper_cases import LOGISTIC, MODEL, clients
 
 import sartor
+from sartor.central.checkpoint import Checkpoint
 from sartor.errors import ConfigError
+from sartor.personal.fitting import Work
 from sartor.personal.mapper import Mapper
 from sartor.randomness import mix
 
@@ -49,6 +51,37 @@ def test_a_joint_round_with_lambda_zero_is_a_round_of_fedavg(data):
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
         joint.hypotheses, fedavg.hypotheses,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", ["in the joint rounds", "after them"])
+def test_joint_rounds_that_were_stopped_are_resumed(data, central, tmp_path, monkeypatch, stop):
+    mapper = Mapper(cover=(0.0, 0.5), rounds=4, cohort=3, keep_local=True)
+    whole = mapper.fit(central, data, seed=0)
+    saved = []
+
+    def save(self, round_, *rest):
+        if stop == "in the joint rounds" and round_ > 1:
+            raise SystemExit
+        saved.append(round_)
+        return usual(self, round_, *rest)
+
+    def nothing(self):
+        raise SystemExit
+
+    usual = Checkpoint.save
+    monkeypatch.setattr(Checkpoint, "save", save)
+    decide = Work.decide
+    monkeypatch.setattr(Work, "decide", nothing)
+    with pytest.raises(SystemExit):
+        mapper.fit(central, data, seed=0, directory=tmp_path / "models")
+    done, stop = max(saved), ""
+    monkeypatch.setattr(Work, "decide", decide)
+    saved.clear()
+    resumed = mapper.fit(central, data, seed=0, directory=tmp_path / "models")
+    assert min(saved, default=5) > done  # no round runs twice
+    for client in data.ids:
+        one, other = (models.params(client) for models in (whole, resumed))
+        jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
 @pytest.mark.filterwarnings("ignore:HypCluster")

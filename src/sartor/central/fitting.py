@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import warnings
@@ -20,7 +21,7 @@ from sartor.central.model import CentralModel
 from sartor.central.settings import check_seed, describe, models_in
 from sartor.data import ClientData
 from sartor.data.names import check_names
-from sartor.engine import Chunk, ClientStates, Engine, positions, run_rounds
+from sartor.engine import Chunk, Engine, client_states, positions, run_rounds
 from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun
 from sartor.interrupts import Interrupts
 from sartor.models import Model, check, model_identity
@@ -95,22 +96,22 @@ def fit(
     saved = None if checkpoint is None else checkpoint_of(algorithm, what, checkpoint)
     found = None if saved is None else saved.load(state)
     if found is None:
-        done, history, states = 0, History(), None
+        done, history, states = 0, History(), History()
         state = algorithm.begin(state, what)
     else:
         done, state, history, states = found
     state = jax.tree.map(jnp.asarray, state)
     if done > algorithm.rounds:
         raise ConfigError(f"{checkpoint} is at round {done}, past rounds={algorithm.rounds}")
-    kept: ClientStates | None = None
-    run = run_rounds(
-        algorithm, model, data, state, seed=seed, engine=engine, start=done, kept=states
-    )
+    kept = client_states(algorithm, model, data, state, engine)
+    if kept is not None and states:
+        kept.restore(states)
+    run = run_rounds(algorithm, model, data, state, seed=seed, engine=engine, start=done, kept=kept)
     with Bar(name, algorithm.rounds, progress) as bar, Interrupts() as interrupts:
         for chunk in run:
             _check_finite(name, chunk, data, saved)
             history = _longer(history, chunk, data.sizes("train"))
-            state, kept = chunk.state, chunk.kept
+            state = chunk.state
             if on_chunk is not None:
                 on_chunk(chunk)
             if saved is not None:
@@ -122,9 +123,17 @@ def fit(
                 raise InterruptedRun(
                     f"{name} stopped after round {chunk.stop} of {algorithm.rounds}"
                 )
+    hypotheses = jax.tree.map(np.asarray, state.hypotheses)
+    if any(np.isnan(leaf).any() for leaf in jax.tree.leaves(hypotheses)):
+        raise DivergedError(
+            f"{name} diverged in round {algorithm.rounds}: the server's last step gave NaN. Lower "
+            "the server's learning rate, or look at the weights of uploads",
+            round=algorithm.rounds,
+            clients=(),
+        )
     _warn_of_guessing(name, history["loss"], model, data)
     trained = CentralModel(
-        model, jax.tree.map(np.asarray, state.hypotheses), describe(algorithm), history,
+        model, hypotheses, describe(algorithm), history,
         data.label_names, feature_names=data.feature_names, engine=engine,
         cost=rounds_cost(algorithm, what, state), kept=kept,
     )  # fmt: skip
@@ -136,12 +145,14 @@ def first_state(algorithm: Central, what: Fit) -> Any:
     word = key_data(mix(what.seed, "init"))
     key = jax.random.wrap_key_data(jnp.asarray(word), impl="threefry2x32")
     state = algorithm.init(what.model, what.data, key)
-    if not hasattr(state, "hypotheses"):
+    first = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(getattr(state, "hypotheses", ()))}
+    if len(first) != 1 or first == {()}:
         raise ConfigError(
             f"{type(algorithm).__name__}.init must return a NamedTuple with a field `hypotheses`, "
-            f"the central hypotheses stacked [q, ...] (got {type(state).__name__})"
+            f"the central hypotheses stacked [q, ...] (got {type(state).__name__}"
+            f"{f' with first axes {sorted(first)}' if first else ''})"
         )
-    return state
+    return jax.tree.map(jnp.asarray, state)
 
 
 def identity(algorithm: Central, what: Fit) -> dict[str, Any]:
@@ -170,12 +181,19 @@ def checkpoint_of(algorithm: Central, what: Fit, path: str | Path) -> Checkpoint
         table = dict(before.get("algorithm", {}))
         if table.pop("name", None) != type(algorithm).__name__:
             return before
+        # Settings inside settings were never called otherwise, and stay as they were written.
+        inside = {
+            key: value
+            for key, value in table.items()
+            if isinstance(value, dict) and dataclasses.is_dataclass(getattr(algorithm, key, None))
+        }
+        given = {**table, **{key: getattr(algorithm, key) for key in inside}}
         try:
-            again = describe(type(algorithm)(**{**table, "rounds": 2**31 - 1}))
+            again = describe(type(algorithm)(**{**given, "rounds": 2**31 - 1}))
         except (ConfigError, TypeError):
             return before
         del again["rounds"]
-        return {**before, "algorithm": again}
+        return {**before, "algorithm": {**again, **inside}}
 
     return Checkpoint(Path(path), identity(algorithm, what), upgrade)
 

@@ -11,7 +11,7 @@ from sartor.engine.engine import Engine
 from sartor.engine.job import Batch, ClientProgram, Ended, Job
 from sartor.engine.objectives import Leaves, Objective, Own, leaf_shapes, lowered, pick, predict
 from sartor.engine.optimizers import Chosen, Optimizer, build
-from sartor.engine.planning import in_order, rehearse, visits
+from sartor.engine.planning import client_states, in_order, rehearse, visits
 from sartor.engine.programs import Recipe, trainer
 from sartor.engine.rounds import Chunk, one_round, run_rounds
 from sartor.engine.schedule import Spans, padded, ragged, steps_of
@@ -47,6 +47,7 @@ __all__ = [
     "Spans",
     "Stack",
     "build",
+    "client_states",
     "everybody",
     "in_order",
     "lanes_of",

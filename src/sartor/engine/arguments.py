@@ -1,6 +1,5 @@
 """Settings that compiled programs take as arguments: another value needs no other compilation."""
 
-import copy
 import dataclasses
 from typing import Any
 
@@ -27,7 +26,7 @@ def separate(settings: Any) -> tuple[Any, tuple[Any, ...]]:
 
     What is left is the same for all settings that share a compiled program.
     """
-    same = copy.copy(settings)
+    same = _copy(settings)
     numbers: list[Any] = []
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
@@ -48,7 +47,7 @@ def unite(same: Any, numbers: tuple[Any, ...]) -> Any:
     >>> unite(*separate(FedAvg(rounds=7, learning_rate=0.5))).rounds
     array(7, dtype=int32)
     """
-    whole, left = copy.copy(same), iter(numbers)
+    whole, left = _copy(same), iter(numbers)
     for field in dataclasses.fields(same):
         value = getattr(same, field.name)
         if field.metadata.get("traced"):
@@ -56,6 +55,14 @@ def unite(same: Any, numbers: tuple[Any, ...]) -> Any:
         elif _is_settings(value):
             object.__setattr__(whole, field.name, unite(value, next(left)))
     return whole
+
+
+def _copy(settings: Any) -> Any:
+    """A copy of the fields alone: a cached property of one number must not serve another."""
+    new = object.__new__(type(settings))
+    for field in dataclasses.fields(settings):
+        object.__setattr__(new, field.name, getattr(settings, field.name))
+    return new
 
 
 def _is_settings(value: Any) -> bool:

@@ -24,7 +24,7 @@ from sartor.engine.programs import HELD, Loss, ask_ahead, single_step, trainer
 from sartor.engine.schedule import Spans
 from sartor.errors import ConfigError
 from sartor.models import Model, Params, in_precision, take
-from sartor.trees import Tree
+from sartor.trees import Tree, form
 
 
 class Reading(Protocol):
@@ -330,6 +330,16 @@ class Cohort:
         given = self._given(spec)
         if hypothesis is None:
             hypothesis = jnp.zeros(clients, jnp.int32)
+        if weights is None:
+            weights = self.sizes
+        for name, tree in (("hypothesis", hypothesis), ("weights", weights), ("values", values)):
+            for leaf in jax.tree.leaves(tree):
+                shape = jnp.shape(leaf)
+                if shape[:1] != (clients,) or (name != "values" and len(shape) > 1):
+                    raise ConfigError(
+                        f"{name} must have an entry for each of the {clients} clients of the "
+                        f"cohort (got an array of shape {shape})"
+                    )
         if count == 1:
             values = jax.tree.map(lambda a: a[:, None], values)
         # Copies of a draw read the same examples. In a rehearsal nobody reads anything.
@@ -339,7 +349,7 @@ class Cohort:
         # [clients, jobs, ...], and then flat, since lanes do not care whose jobs they are.
         by_draw = (given.key, given.init, held)
         key, init, held = jax.tree.map(lambda a: jnp.repeat(a, spec.copies, axis=1), by_draw)
-        by_client = hypothesis, self.sizes, self.sizes if weights is None else weights
+        by_client = hypothesis, self.sizes, weights
         hypothesis, sizes, weights = (jnp.repeat(a[:, None], count, axis=1) for a in by_client)
         jobs = Job(hypothesis, key, sizes, init, None, values, held)
         jobs, weights = jax.tree.map(
@@ -348,7 +358,7 @@ class Cohort:
         if keep is not None:
             jobs = jobs._replace(kept=self._recall(keep, jobs, count))
         if self.rehearsal is not None:
-            total, results = self._rehearse(self.rehearsal, spec, program, jobs)
+            total, results = self._rehearse(self.rehearsal, spec, program, jobs, weights)
         else:
             total, results = fold(
                 program, given.plan, self.columns, jobs, weights, spec.batch,
@@ -376,22 +386,37 @@ class Cohort:
         return PassInput(None, words, words, held)
 
     def _rehearse(
-        self, rehearsal: Rehearsal, spec: Pass, program: ClientProgram, jobs: Job
+        self,
+        rehearsal: Rehearsal,
+        spec: Pass,
+        program: ClientProgram,
+        jobs: Job,
+        weights: jax.Array,
     ) -> tuple[Tree, Tree]:
         """Results of the right shapes, without a step; and a note that there is such a pass."""
         one = jax.tree.map(lambda a: a[0], jobs)
         program = judged(program)
         ended = jax.eval_shape(lambda: program.end(program.start(one), one))
+        before, after = form(one.kept), form(ended.keep)
+        if spec.jobs == 1 and before != after:
+            raise ConfigError(
+                "a client must keep what it began with, in the same form: `keep` of cohort.run "
+                f"begins with {before}, and `keep` of what `end` returns is {after}"
+            )
         leaves = jax.tree.leaves(ended.upload)
         bytes_ = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
         rehearsal.passes.append(dataclasses.replace(spec, bytes_up=bytes_))
-        total = jax.tree.map(lambda a: jnp.zeros((spec.q, *a.shape), a.dtype), ended.upload)
+        total = jax.tree.map(
+            lambda a: jnp.zeros((spec.q, *a.shape), jnp.result_type(weights, a)), ended.upload
+        )
         count = len(jobs.hypothesis)
         results = (ended.record, ended.keep, ended.finite)
         return total, jax.tree.map(lambda a: jnp.zeros((count, *a.shape), a.dtype), results)
 
     def _recall(self, begins: Callable[[Job], Tree], jobs: Job, count: int) -> Tree:
         """What each job's client has kept, or how that begins."""
+        if not callable(begins):
+            raise ConfigError("keep must be a function of the job that says how the state begins")
         begin = jax.vmap(begins)(jobs)
         if self.rehearsal is not None:
             shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), begin)

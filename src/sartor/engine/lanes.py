@@ -101,11 +101,14 @@ def fold(
     carry = start(of(plan.takes[0]))
     # Shapes of what jobs end with, to begin the sums and tables that the loop fills.
     upload, result = jax.eval_shape(hand_in, carry, of(plan.takes[0]))
-    total = jax.tree.map(lambda c: jnp.zeros((q, *c.shape[1:]), c.dtype), upload)
+    total = jax.tree.map(
+        lambda c: jnp.zeros((q, *c.shape[1:]), jnp.result_type(weights, c)), upload
+    )
     results = jax.tree.map(lambda r: jnp.zeros((members, *r.shape[1:]), r.dtype), result)
     _, total, results = jax.lax.fori_loop(0, plan.turns[0], turn, (carry, total, results))
     if devices > 1:  # rows of jobs that ran on other devices are zero here
-        total, results = jax.lax.psum((total, results), LANES)
+        total, summed = jax.lax.psum((total, results), LANES)
+        results = jax.tree.map(lambda a, b: a.astype(b.dtype), summed, results)  # bools stay bools
     return total, results
 
 

@@ -36,7 +36,7 @@ from sartor.engine.states import ClientStates
 from sartor.errors import ConfigError
 from sartor.models import Model, Shapes, column_shapes
 from sartor.randomness import Words, key_data, mix
-from sartor.trees import Tree
+from sartor.trees import Tree, form
 from sartor.types import Ints
 
 MOST_ROUNDS = 256
@@ -155,25 +155,32 @@ def _rehearse(
         inputs = Inputs((), None, jnp.ones(clients), jnp.zeros(clients, jnp.int32), attributes)
         data = {name: jnp.zeros((1, *shape), dtype) for name, shape, dtype in columns}
         cohort = Cohort(model, engine, inputs, data, rehearsal=rehearsal)
-        upload, metrics = algorithm.clients(state, cohort)
-        if "loss" not in metrics or jnp.shape(metrics["loss"]) != (clients,):
-            raise ConfigError(
-                f"{name}.clients must return (upload, metrics), and metrics must have the 'loss' "
-                f"of every client: an array of shape ({clients},) here"
-            )
-        return algorithm.server(state, upload)
+        match algorithm.clients(state, cohort):
+            case (upload, {"loss": loss}) if jnp.shape(loss) == (clients,):
+                return algorithm.server(state, upload)
+        raise ConfigError(
+            f"{name}.clients must return (upload, metrics), and metrics must have the 'loss' of "
+            f"every client: an array of shape ({clients},) here"
+        )
 
     given = jax.tree.unflatten(structure, leaves)
-    before, after = (
-        jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", tree)
-        for tree in (given[0], jax.eval_shape(round_, *given))
-    )
+    before, after = form(given[0]), form(jax.eval_shape(round_, *given))
     if before != after:
         raise ConfigError(
             f"{name}.server must return a state of the same form as {name}.init: it was {before} "
             f"and becomes {after}"
         )
     return rehearsal
+
+
+def client_states(
+    algorithm: Algorithm, model: Model, data: ClientData, state: Tree, engine: Engine
+) -> ClientStates | None:
+    """A place for what clients keep, while nobody has kept anything; ``None`` if nobody will."""
+    clients = min(algorithm.cohort, int(data.seen.sum()))
+    known = algorithm.attributes(data)
+    found = rehearse(algorithm, model, data, state, engine, clients, known)
+    return None if found.keeps is None else ClientStates(found.keeps, data, engine)
 
 
 class Planner:

@@ -28,6 +28,7 @@ from sartor.engine.lanes import LANES, plan_specs, spread
 from sartor.engine.planning import Algorithm, Planner
 from sartor.engine.states import ClientStates
 from sartor.engine.vectorize import vectorizing
+from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.trees import Tree
 from sartor.types import Ints
@@ -68,20 +69,18 @@ def run_rounds(
     seed: int,
     engine: Engine,
     start: int = 0,
-    kept: Mapping[str, npt.NDArray[Any]] | None = None,
+    kept: ClientStates | None = None,
 ) -> Iterator[Chunk]:
     """Run an algorithm from round ``start`` on, a chunk at a time.
 
     Where chunks begin and end depends on the clock; the numbers do not depend on it. ``kept`` are
-    the client states of a checkpoint, if the run is resumed from one.
+    the client states so far, and change with every chunk; see :func:`client_states`.
     """
     planner = Planner(
         algorithm, model, data, state, engine, seed=seed, rounds=range(algorithm.rounds),
-        cohort=algorithm.cohort, attributes=algorithm.attributes(data),
+        cohort=algorithm.cohort, attributes=algorithm.attributes(data), states=kept,
     )  # fmt: skip
     states = planner.states
-    if states is not None and kept:
-        states.restore(kept)
     same, numbers = separate(algorithm)
     run = _compiled(same, model, engine, len(planner.passes), planner.most_rounds)
     state = on_every_device(engine, state)
@@ -159,8 +158,13 @@ def one_round(
         engine: how to run it.
         attributes: what the server knows of these clients, where it cannot be found out from their
             data alone; see ``attributes`` of the algorithm.
-        kept: what these clients have kept from earlier rounds.
+        kept: what these clients have kept from earlier rounds; it is brought up to date.
     """
+    if kept is not None and kept.ids != data.ids:
+        raise ConfigError(
+            f"kept holds the states of {len(kept.ids)} clients that are not the {len(data)} "
+            "clients of the data; give what an earlier round of the same clients has returned"
+        )
     known = algorithm.attributes(data) if attributes is None else attributes
     data = dataclasses.replace(data, seen=np.ones(len(data), bool))
     here = range(round, round + 1)

@@ -6,6 +6,7 @@ stays on the device from chunk to chunk. If not, it holds only the clients of a 
 gathers their states on the host, and ``store`` writes them back after the chunk.
 """
 
+import functools
 import mmap
 import os
 import shutil
@@ -124,11 +125,15 @@ class ClientStates(Mapping[str, Tree]):
         for leaf, new in zip(jax.tree.leaves(self._host), jax.tree.leaves(table), strict=True):
             leaf[clients] = np.asarray(new)[places]
 
+    @functools.cached_property
+    def _place(self) -> dict[str, int]:
+        return {client: k for k, client in enumerate(self.ids)}
+
     def __getitem__(self, client: str) -> Tree:
-        place = [k for k in np.flatnonzero(self.visited) if self.ids[k] == client]
-        if not place:
+        place = self._place[client]
+        if not self.visited[place]:
             raise KeyError(client)
-        rows, _ = self.recall(np.array(place))
+        rows, _ = self.recall(np.array([place]))
         return jax.tree.map(lambda a: a[0], rows)
 
     def __iter__(self) -> Iterator[str]:
