@@ -135,6 +135,12 @@ def test_an_algorithm_that_forgets_something_is_told_what(methods, message):
         broken(**methods).fit(MODEL, DATA)
 
 
+@pytest.mark.parametrize("group", [np.zeros(7), np.array(["a"] * 6)])
+def test_attributes_are_numbers_of_every_client(group):
+    with pytest.raises(ConfigError, match="'group' must be an array of numbers"):
+        broken(attributes=lambda self, data: {"group": group}).fit(MODEL, DATA)
+
+
 def ends(ended, **how):
     """``clients`` of an algorithm whose jobs end in this way."""
 
@@ -162,6 +168,8 @@ BEGIN = jnp.zeros(3)
         (lambda job: Ended(), {"weights": jnp.ones((6, 1))}, r"weights .* shape \(6, 1\)"),
         (lambda job: Ended(), {"hypothesis": jnp.zeros(5, int)}, "hypothesis .* 6 clients"),
         (lambda job: Ended(), {"values": {"a": 1.0}}, "values .* 6 clients"),
+        (lambda job: Ended(), {"batch": 0}, "batch of a pass must be"),
+        (lambda job: Ended(), {"epochs": jnp.int32(2)}, "no traced setting"),
     ],
 )
 def test_states_and_values_of_a_wrong_form_are_refused(ended, how, message):

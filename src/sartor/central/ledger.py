@@ -39,6 +39,7 @@ def rounds_cost(algorithm: Central, what: Fit, state: Any) -> Cost:
             sizes, held = _read(one, what)
             touched = touched + one.epochs * sizes.sum(axis=1) + one.copies * held
             steps += steps_of(sizes, one.batch, one.epochs).sum(axis=1)
+    received = max(received, rehearsal.scored)
     leaves = jax.tree.leaves(state.hypotheses)
     down = received * sum(leaf.nbytes // len(leaf) for leaf in leaves)
     times = visits(data, what.seed, algorithm.rounds, algorithm.cohort)

@@ -9,6 +9,7 @@ do as long as ``clients`` does not decide by numbers that differ.
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -64,6 +65,15 @@ class Pass:
     counted: bool = True
     q: int = 1
     bytes_up: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "q"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < 1:
+                raise ConfigError(
+                    f"{name} of a pass must be a whole number of at least 1, and no traced setting "
+                    f"(got {value!r})"
+                )
 
 
 class Passed(NamedTuple):

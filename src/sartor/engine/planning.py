@@ -128,10 +128,15 @@ def rehearse(
     The algorithm's ``clients`` and ``server`` are traced once, without any data.
     """
     same, numbers = separate(algorithm)
-    known = {
-        name: np.zeros((clients, *np.shape(a)[1:]), np.asarray(a).dtype)
-        for name, a in attributes.items()
-    }
+    known = {}
+    for name, values in attributes.items():
+        array = np.asarray(values)
+        if array.dtype.kind not in "biuf" or array.shape[:1] != (len(data),):
+            raise ConfigError(
+                f"attribute {name!r} must be an array of numbers, with an entry for each of the "
+                f"{len(data)} clients (got {array.dtype}{list(array.shape)})"
+            )
+        known[name] = np.zeros((clients, *array.shape[1:]), array.dtype)
     leaves, structure = jax.tree.flatten((state, numbers, known))
     # Only shapes decide, so a run rehearses once, and the cost ledger after it not again.
     leaves = [jax.ShapeDtypeStruct(np.shape(a), jax.dtypes.result_type(a)) for a in leaves]
@@ -221,7 +226,7 @@ class Planner:
         self.sizes = data.sizes("train")[self.seen]
         self.attributes = {name: np.asarray(a)[self.seen] for name, a in attributes.items()}
         self.clients = min(cohort, len(self.seen))
-        found = rehearse(algorithm, model, data, state, engine, self.clients, self.attributes)
+        found = rehearse(algorithm, model, data, state, engine, self.clients, attributes)
         self.scores = found.scored > 0
         self.states = states
         if states is None and found.keeps is not None:
