@@ -77,7 +77,7 @@ def synthetic_command(
 ) -> None:
     """Reproduce the synthetic experiment (section 7.1).
 
-    Takes about ten minutes, or less than one with --quick.
+    Takes about ten minutes, or one to two with --quick.
     """
     _reproduce(
         synthetic, synthetic.SyntheticSettings, out, quick, resume,
