@@ -4,8 +4,10 @@ from typing import Any
 
 from sartor.errors import ConfigError
 
+REMEDY = "choose another name, or add listed=False to the class"
 
-def register(known: dict[str, Any], name: str, kind: type, instead: str = "") -> None:
+
+def register(known: dict[str, Any], name: str, kind: type, remedy: str = REMEDY) -> None:
     """Make a class known by a name.
 
     Users may define a class of theirs again, as notebooks do. They cannot replace one of Sartor's:
@@ -15,12 +17,12 @@ def register(known: dict[str, Any], name: str, kind: type, instead: str = "") ->
         known: the classes by name.
         name: the new name.
         kind: the new class.
-        instead: what else its author can do than to choose another name.
+        remedy: what its author can do if the name is taken.
     """
     if name in known and _is_ours(known[name]) and not _is_ours(kind):
         raise ConfigError(
             f"the name of class {kind.__name__} is taken by Sartor's own {known[name].__name__}; "
-            f"choose another name{instead}"
+            f"{remedy}"
         )
     known[name] = kind
 

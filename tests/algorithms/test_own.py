@@ -173,6 +173,7 @@ def test_an_optimizer_takes_its_options_as_keywords():
     named = sartor.Optimizer("sgd", learning_rate=0.1)
     pairs = sartor.Optimizer("sgd", (("learning_rate", 0.1),))
     assert named == pairs == sartor.Optimizer.of({"name": "sgd", "learning_rate": 0.1})
+    assert named == sartor.Optimizer("sgd", {"learning_rate": 0.1})
     assert hash(named) == hash(pairs) and repr(named) == repr(pairs)
     assert dataclasses.replace(named, name="adam").options == named.options
     with pytest.raises(ConfigError, match="takes no 'learning_rat'; did you mean"):

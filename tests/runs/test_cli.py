@@ -75,6 +75,8 @@ def test_algorithms_of_ones_own_are_imported(sartor, mine, tmp_path):
     code, _, err = sartor("run", "small.toml", *SLOW)
     assert code == 1 and "'Slow'; " in err and "import its module first: sartor --import" in err
     assert "sartor --import MODULE" in sartor("settings", "Slow")[2]
+    advise = ("advise", lonely(tmp_path / "data"), "--set", "cluster.name=Slow")
+    assert "cluster.name is 'Slow'; " in (err := sartor(*advise)[2]) and "sartor --import" in err
     code, out, _ = sartor("--import", mine, "settings", "Slow")
     assert code == 0 and "patience = 3" in out
     code, out, err = sartor("--import", mine, "run", "small.toml", *SLOW)

@@ -45,7 +45,7 @@ class Central(abc.ABC):
     def __init_subclass__(cls, listed: bool = True) -> None:
         super().__init_subclass__()
         if listed:
-            register(Central.known, cls.__name__, cls, ", or add listed=False to the class")
+            register(Central.known, cls.__name__, cls)
 
     @abc.abstractmethod
     def init(self, model: Model, data: ClientData, key: jax.Array) -> Any:

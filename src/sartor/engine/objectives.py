@@ -45,7 +45,7 @@ class Objective(abc.ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        register(Objective.known, cls.__name__.lower(), cls)
+        register(Objective.known, cls.__name__.lower(), cls, "choose another name")
 
     @abc.abstractmethod
     def start(self, central: Params, job: Job) -> Leaves:

@@ -32,12 +32,15 @@ class Optimizer:
     options: tuple[tuple[str, float | bool], ...] = ()
 
     def __init__(
-        self, name: str, options: tuple[tuple[str, Any], ...] = (), **more: float | bool
+        self,
+        name: str,
+        options: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        **more: float | bool,
     ) -> None:
         if more:
             Optimizer.of({"name": name, **more})  # refuses what optax would not take
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "options", (*options, *more.items()))
+        object.__setattr__(self, "options", tuple({**dict(options), **more}.items()))
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Optimizer:

@@ -55,7 +55,7 @@ class Personal(abc.ABC):
     def __init_subclass__(cls, listed: bool = True) -> None:
         super().__init_subclass__()
         if listed:
-            register(Personal.known, cls.__name__, cls, ", or add listed=False to the class")
+            register(Personal.known, cls.__name__, cls)
 
     @abc.abstractmethod
     def recipe(self, model: Model, data: ClientData) -> Recipe:
