@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 
@@ -17,7 +18,7 @@ from sartor import cli
 
 def test_help_names_everything(sartor):
     for words, expected in {
-        (): ["run", "report", "data", "--version"],
+        (): ["run", "report", "data", "--version", "--import"],
         ("run",): ["config", "--out", "(default: runs/ ", "--resume", "--set", "KEY=VALUE"],
         ("report",): ["runs", "--out", "(default: report.html "],
         ("data",): ["info", "download", "convert"],
@@ -38,6 +39,77 @@ def test_settings_of_everything(sartor):
     assert code == 0 and "cover: Λ" in out and "step = 'sample'" in out
     code, _, err = sartor("settings", "Daper")
     assert code == 1 and "did you mean 'Dapper'?" in err
+
+
+MINE = """
+import dataclasses
+import sartor
+
+@dataclasses.dataclass(frozen=True)
+class Slow(sartor.FedAvg):
+    patience: int = 3
+
+@dataclasses.dataclass(frozen=True)
+class Brief(sartor.Finetune):
+    pass
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A module in the current directory, with algorithms that are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    write(tmp_path / "mine.py", MINE)
+    write(tmp_path / "small.toml", SMALL)
+    yield "mine"
+    sys.modules.pop("mine", None)
+    library.Central.known.pop("Slow", None)
+    library.Personal.known.pop("Brief", None)
+
+
+SLOW = ("--set", "central.name=Slow", "--set", "personal=[{name='Brief', epochs=1}]")
+
+
+def test_algorithms_of_ones_own_are_imported(sartor, mine, tmp_path):
+    code, _, err = sartor("run", "small.toml", *SLOW)
+    assert code == 1 and "'Slow'; " in err and "import its module first: sartor --import" in err
+    assert "sartor --import MODULE" in sartor("settings", "Slow")[2]
+    advise = ("advise", lonely(tmp_path / "data"), "--set", "cluster.name=Slow")
+    assert "cluster.name is 'Slow'; " in (err := sartor(*advise)[2]) and "sartor --import" in err
+    code, out, _ = sartor("--import", mine, "settings", "Slow")
+    assert code == 0 and "patience = 3" in out
+    code, out, err = sartor("--import", mine, "run", "small.toml", *SLOW)
+    assert (code, err) == (0, "") and "Brief" in out
+    assert (tmp_path / "runs" / "small" / "models" / "Brief").exists()
+
+
+def test_the_command_to_resume_imports_again(sartor, mine, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run", interrupted)
+    _, _, err = sartor("--import", mine, "run", "small.toml", *SLOW)
+    assert err.rstrip().endswith(f"sartor --import mine run small.toml {shlex.join(SLOW)} --resume")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (None, "ModuleNotFoundError: No module named 'broken'"),
+        ("1 +", "SyntaxError: invalid syntax (broken.py, line 1)"),
+        ("{}['x']", "KeyError: 'x'"),
+        ("import sartor\nclass FedAvg(sartor.Central): pass", "ConfigError: the name of class"),
+    ],
+)
+def test_a_module_that_cannot_be_imported(sartor, tmp_path, monkeypatch, text, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    if text is not None:
+        write(tmp_path / "broken.py", text)
+    code, out, err = sartor("--import", "broken", "settings")
+    assert (code, out) == (1, "") and err.startswith(f"error: --import broken: {message}")
+    assert err.endswith('run python -c "import broken"\n')
 
 
 def test_version(sartor):

@@ -295,6 +295,28 @@ def test_an_algorithm_of_ones_own_is_known_by_its_name():
         del sartor.Central.known["Patient"]  # other tests list all algorithms
 
 
+@dataclasses.dataclass(frozen=True)
+class Layered(sartor.FedAvg, listed=False):
+    layers: tuple[tuple[str, float], ...] = ()
+
+
+def test_tuples_of_several_types_are_read_and_written(monkeypatch):
+    monkeypatch.setitem(sartor.Central.known, "Layered", Layered)
+
+    def read(layers):
+        central = {"name": "Layered", "layers": layers}
+        tables = {"data": {"generator": "synthetic"}, "model": {"name": "categorical"}}
+        return parse_config({**tables, "central": central})
+
+    made = read([["dense_1", 0.5], ["dense_2", 2]])
+    assert made.central == Layered(layers=(("dense_1", 0.5), ("dense_2", 2)))
+    assert parse_config(tomllib.loads(to_toml(made.to_table()))).central == made.central
+    words = r"layers must be a list, each entry a list of a text and a number \(got"
+    for layers in ([["dense_1"]], [["dense_1", "much"]], ["dense_1"], [["dense_1", 1, 2]]):
+        with pytest.raises(ConfigError, match=words):
+            read(layers)
+
+
 @pytest.mark.parametrize("start", ["warm", {"name": "Warm", "rounds": 4}])
 def test_starts_of_clusterings_are_words_or_tables(start):
     central = {"name": "HypCluster", "start": start, "rounds": 50}

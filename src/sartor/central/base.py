@@ -15,10 +15,11 @@ from sartor.central import fitting
 from sartor.central.checkpoint import Checkpoint
 from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
-from sartor.central.settings import check_numbers, check_subclass
+from sartor.central.settings import check_numbers, check_settings, check_subclass
 from sartor.data import ClientData
 from sartor.engine import Chunk, Cohort, Engine, traced
 from sartor.models import Model
+from sartor.registry import register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Central(abc.ABC):
     def __init_subclass__(cls, listed: bool = True) -> None:
         super().__init_subclass__()
         if listed:
-            Central.known[cls.__name__] = cls
+            register(Central.known, cls.__name__, cls)
 
     @abc.abstractmethod
     def init(self, model: Model, data: ClientData, key: jax.Array) -> Any:
@@ -115,11 +116,13 @@ class Central(abc.ABC):
         Returns:
             The trained central model.
         """
+        check_settings(self)
         what = fitting.prepared(self, model, data, seed, engine, start)
         return fitting.fit(self, what, checkpoint, progress, on_chunk)
 
     def check(self, model: Model, data: ClientData) -> None:
         """Refuse a model or data that the algorithm cannot work with, before any work starts."""
+        check_settings(self)
         fitting.prepared(self, model, data, 0, None, None)
 
     def checkpoint_for(

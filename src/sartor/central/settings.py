@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from sartor.data import ClientData
@@ -19,23 +20,44 @@ from sartor.trees import flatten, traced_hash
 def describe(algorithm: Any) -> dict[str, Any]:
     """An algorithm's name and hyper-parameters, as plain values."""
 
-    def plain(value: Any) -> Any:
+    def plain(name: str, value: Any) -> Any:
+        if isinstance(value, np.generic):
+            value = value.item()
         if isinstance(value, Optimizer):
-            return {"name": value.name, **dict(value.options)}
+            return {"name": value.name, **{key: plain(name, v) for key, v in value.options}}
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, Model):
             weights = jax.eval_shape(value.init, jax.random.key(0))
             return value.spec or {"leaves": {n: list(a.shape) for n, a in flatten(weights).items()}}
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return describe(value)
         if isinstance(value, optax.GradientTransformation):
             weights = {"w": jnp.zeros(2)}
             return "custom " + traced_hash(value.update, weights, value.init(weights), weights)
-        return [plain(v) for v in value]
+        if isinstance(value, list | tuple):
+            return [plain(name, v) for v in value]
+        raise _no_setting(algorithm, name, value)
 
-    fields = {f.name: plain(getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm)}
-    return {"name": type(algorithm).__name__, **fields}
+    fields = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}
+    return {"name": type(algorithm).__name__, **{n: plain(n, v) for n, v in fields.items()}}
+
+
+def _no_setting(algorithm: Any, name: str, value: Any) -> ConfigError:
+    return ConfigError(
+        f"{type(algorithm).__name__}: {name} cannot hold a {type(value).__name__} "
+        f"(got {value!r:.80}); use numbers, texts, tuples, frozen dataclasses, a Model or an "
+        "optimizer"
+    )
+
+
+def as_tuples(value: Any) -> Any:
+    """A list as a tuple, because settings are hashed; lists inside it, too.
+
+    >>> as_tuples([["dense_1", 0.5], ["dense_2", 2.0]])
+    (('dense_1', 0.5), ('dense_2', 2.0))
+    """
+    return tuple(map(as_tuples, value)) if type(value) in (list, tuple) else value
 
 
 def models_in(settings: Any) -> dict[str, Model]:
@@ -51,13 +73,29 @@ def models_in(settings: Any) -> dict[str, Model]:
 
 
 def check_subclass(algorithm: Any) -> None:
-    """Tell the author of a new algorithm what is missing."""
+    """Tell the author of a new algorithm what is missing; lists become tuples."""
     kind = type(algorithm)
     if "__dataclass_params__" not in vars(kind) or not kind.__dataclass_params__.frozen:
         raise ConfigError(
             f"{kind.__name__} must be a frozen dataclass: write "
             "@dataclasses.dataclass(frozen=True) above its class"
         )
+    for field in dataclasses.fields(algorithm):  # a configuration file gives lists
+        object.__setattr__(algorithm, field.name, as_tuples(getattr(algorithm, field.name)))
+
+
+def check_settings(algorithm: Any) -> None:
+    """Refuse settings that cannot be written to files, or not be hashed to find programs again.
+
+    This comes before a fit, as algorithms may convert settings when they are made.
+    """
+    describe(algorithm)
+    for field in dataclasses.fields(algorithm):
+        value = getattr(algorithm, field.name)
+        try:
+            hash(value)
+        except TypeError as error:
+            raise _no_setting(algorithm, field.name, value) from error
 
 
 def check_numbers(

@@ -1,6 +1,8 @@
 """The command line: every command is a thin call of the library."""
 
+import importlib
 import inspect
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -20,7 +22,7 @@ from sartor.models import FACTORIES
 from sartor.personal import ALGORITHMS as PERSONAL
 from sartor.runs import advice_config, advise_run, read_config, run
 from sartor.runs.advised import OPTIONS
-from sartor.runs.config import GENERATORS
+from sartor.runs.config import GENERATORS, IMPORT
 
 app = typer.Typer(
     name="sartor",
@@ -47,8 +49,25 @@ def _options(
             "--version", callback=_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Import a Python module with algorithms of your own; repeat for several.",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    for module in modules or []:
+        if os.getcwd() not in sys.path:  # where `python -m` looks, too
+            sys.path.insert(0, os.getcwd())
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # whatever the module does
+            raise ConfigError(
+                f"--import {module}: {type(error).__name__}: {error}; for the whole traceback, "
+                f'run python -c "import {module}"'
+            ) from error
 
 
 @app.command("run")
@@ -141,7 +160,8 @@ def settings_command(
     same = [key for key in known if key.lower() == name.lower()]
     name = same[0] if len(same) == 1 else name
     if name not in known:
-        raise ConfigError(f"there is nothing named {name!r}; {nearest(name, known, 'known are')}")
+        near = nearest(name, known, "known are")
+        raise ConfigError(f"there is nothing named {name!r}; {near}; {IMPORT}")
     typer.echo(inspect.getdoc(known[name]))
     typer.echo("\nDefaults:")
     for key, parameter in inspect.signature(known[name]).parameters.items():

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from sartor.engine.job import Ask, Batch, Job
 from sartor.models import Model, Params, in_precision
+from sartor.registry import register
 from sartor.trees import Tree, flatten, unflatten
 
 Leaves = Mapping[str, Any]
@@ -44,7 +45,7 @@ class Objective(abc.ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        Objective.known[cls.__name__.lower()] = cls
+        register(Objective.known, cls.__name__.lower(), cls, "choose another name")
 
     @abc.abstractmethod
     def start(self, central: Params, job: Job) -> Leaves:

@@ -20,16 +20,27 @@ NAMES = (
 """The optax optimizers that can be named."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class Optimizer:
     """An optax optimizer by name and options.
 
-    >>> Optimizer.of({"name": "adam", "learning_rate": 0.01})
+    >>> Optimizer("adam", learning_rate=0.01)
     Optimizer(name='adam', options=(('learning_rate', 0.01),))
     """
 
     name: str
     options: tuple[tuple[str, float | bool], ...] = ()
+
+    def __init__(
+        self,
+        name: str,
+        options: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        **more: float | bool,
+    ) -> None:
+        if more:
+            Optimizer.of({"name": name, **more})  # refuses what optax would not take
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "options", tuple({**dict(options), **more}.items()))
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Optimizer:

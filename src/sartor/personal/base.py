@@ -19,6 +19,7 @@ from sartor.personal import fitting
 from sartor.personal.choosing import Choices
 from sartor.personal.models import PersonalModels
 from sartor.personal.task import Source, Task
+from sartor.registry import register
 from sartor.trees import flatten
 
 
@@ -54,7 +55,7 @@ class Personal(abc.ABC):
     def __init_subclass__(cls, listed: bool = True) -> None:
         super().__init_subclass__()
         if listed:
-            Personal.known[cls.__name__] = cls
+            register(Personal.known, cls.__name__, cls)
 
     @abc.abstractmethod
     def recipe(self, model: Model, data: ClientData) -> Recipe:

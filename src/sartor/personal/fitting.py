@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central import CentralModel
-from sartor.central.settings import check_seed, describe, models_in
+from sartor.central.settings import check_seed, check_settings, describe, models_in
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.data.names import check_names
@@ -23,6 +23,7 @@ from sartor.engine import (
     Engine,
     Job,
     Jobs,
+    Objective,
     Recipe,
     Stack,
     everybody,
@@ -221,8 +222,21 @@ class Work(NamedTuple):
 
 def check_fit(algorithm: Personal, model: Model, data: ClientData, **inputs: Any) -> None:
     """Refuse what cannot work with any central model, before there is one."""
+    check_settings(algorithm)
     algorithm.check(model, data, **inputs)
-    algorithm.recipe(model, data)
+    recipe, name = algorithm.recipe(model, data), type(algorithm).__name__
+    objective = recipe.objective if isinstance(recipe, Recipe) else None
+    if not isinstance(objective, Objective):
+        raise ConfigError(
+            f"{name}.recipe must return Recipe(objective, optimizer, epochs, batch) of "
+            f"sartor.engine, with an Objective (got {recipe!r:.80})"
+        )
+    check_settings(objective)
+    if algorithm.guard and type(objective).abstain is Objective.abstain:
+        raise ConfigError(
+            f"{name}: guard lets clients keep the central model, which "
+            f"{type(objective).__name__} cannot do: define its `abstain`, or leave out guard"
+        )
 
 
 def prepared(

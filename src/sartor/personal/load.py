@@ -10,6 +10,7 @@ import numpy as np
 from sartor.central import CentralModel
 from sartor.central.clusters import rule_from
 from sartor.central.model import FORMAT, VERSION
+from sartor.central.settings import as_tuples
 from sartor.engine import Engine, Objective, leaf_shapes
 from sartor.errors import ConfigError, FileError, SartorError
 from sartor.files import load_tree, read_json
@@ -119,7 +120,7 @@ def _objective(table: dict[str, Any], model: Model, local: Model | None) -> Obje
         )
     kind = Objective.known[name.lower()]
     values: dict[str, Any] = {
-        field.name: tuple(value) if isinstance(value := table[field.name], list) else value
+        field.name: as_tuples(table[field.name])
         for field in dataclasses.fields(kind)
         if field.name in table
     }

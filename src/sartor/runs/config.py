@@ -25,6 +25,9 @@ Table = dict[str, Any]
 GENERATORS: dict[str, Callable[..., ClientData]] = {"synthetic": data_room.synthetic}
 """Generators of data, by the names for ``data.generator``."""
 
+IMPORT = "for one of your own, import its module first: sartor --import MODULE ..."
+"""What to do about an algorithm that is not known."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -187,6 +190,8 @@ def _choose(where: str, table: Table, choices: Mapping[str, Any], key: str = "na
     name = table[key]
     if not isinstance(name, str) or name not in choices:
         hint = nearest(str(name), choices, "choose one of")
+        if choices is central.ALGORITHMS or choices is personal.ALGORITHMS:
+            hint += f"; {IMPORT}"
         raise ConfigError(f"{where}.{key} is {name!r}; {hint}")
     check_table(where, table, {key: str, **_hints(choices[name])})
     return choices[name]

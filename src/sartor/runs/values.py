@@ -47,6 +47,8 @@ def fits(value: Any, hint: Any) -> bool:
 
     >>> fits(3, float), fits(True, int), fits(["a"], tuple[str, ...] | None), fits([1], list[str])
     (True, False, True, False)
+    >>> fits([["dense_1", 0.5]], tuple[tuple[str, float], ...]), fits([0.5], tuple[str, float])
+    (True, False)
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
@@ -58,10 +60,18 @@ def fits(value: Any, hint: Any) -> bool:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):  # made from a table later on
         return isinstance(value, dict | hint)
     if origin in (tuple, list, Sequence):
-        one = arguments[0]
-        return isinstance(value, list | tuple) and all(fits(v, one) for v in value)
+        if not isinstance(value, list | tuple):
+            return False
+        if _is_fixed(hint):
+            return len(value) == len(arguments) and all(map(fits, value, arguments))
+        return all(fits(v, arguments[0]) for v in value)
     kind = origin or hint
     return isinstance(value, kind) if isinstance(kind, type) else True
+
+
+def _is_fixed(hint: Any) -> bool:
+    """Whether it is a tuple whose every entry has a type of its own."""
+    return get_origin(hint) is tuple and Ellipsis not in get_args(hint)
 
 
 def _words(hint: Any) -> str:
@@ -71,6 +81,8 @@ def _words(hint: Any) -> str:
         return " or ".join(words for words in found if words)
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}"
+    if _is_fixed(hint):
+        return f"a list of {' and '.join(map(_words, arguments))}"
     if origin in (tuple, list, Sequence):
         return f"a list, each entry {_words(arguments[0])}"
     if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint not in WORDS:
