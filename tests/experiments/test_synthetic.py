@@ -266,9 +266,6 @@ def finished(tmp_path_factory):
         for name in ("QUICK", "QUICK_SMOOTHED"):
             patch.setattr(methods, name, ((2.0, 0.0), (4.0, 0.0)))
         patch.setattr(methods, "ROUNDS", 20)
-        patch.setattr(methods, "STEPS", 10)
-        patch.setattr(methods, "COVER", (0.0, 0.5, 1.0))
-        patch.setattr(methods, "RESTARTS", {3: 5, 4: 5})
         patch.setattr(methods, "JOINT_ROUNDS", 2)
         patch.setattr(work, "TUNING", 1)
         patch.setattr(SizeRun, "run", run_some)
