@@ -31,13 +31,13 @@ hypothesis.settings.load_profile("sartor")
 
 
 SLOW = (
-    "test_mapper", "test_mapper_rounds", "test_hypcluster", "test_hypcluster_limits",
-    "test_synthetic", "test_combinations", "test_on_demand", "test_regret", "test_emnist_run",
-    "test_dapper", "test_dapper_draws", "test_fedavg", "test_devices", "test_one_client",
-    "test_examples", "test_personal", "test_readme", "test_advise", "test_resume",
-    "test_discrepancy", "test_vectorize", "test_models",
+    "test_synthetic", "test_hypcluster_limits", "test_fedavg", "test_on_demand", "test_hypcluster",
+    "test_devices", "test_resume", "test_agnostic", "test_regret", "test_combinations",
+    "test_mapper_rounds", "test_browser", "test_dapper", "test_mapper", "test_discrepancy",
+    "test_readme", "test_one_client", "test_examples", "test_vectorize", "test_emnist_run",
+    "test_dapper_draws", "test_personal", "test_advise", "test_models",
 )  # fmt: skip
-"""Modules that take long. Workers take whole modules, and should not end with one of these."""
+"""Modules that take long, longest first. Workers take whole modules; a long one last costs time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

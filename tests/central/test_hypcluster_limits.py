@@ -5,10 +5,11 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 from sklearn.metrics import adjusted_rand_score
 
 import sartor
-from sartor.engine import losses_by_client
+from sartor.engine import losses_by_client, side_by_side
 
 DENSITY = sartor.models.categorical(symbols=50)
 LIMITS = {
@@ -62,16 +63,35 @@ def test_recovers_the_true_clusters(layout):
     assert right == 1.0 if layout == "shifted" else right >= 0.95, scores
 
 
-@pytest.mark.parametrize("layout", ["literal", "shifted"])
-def test_exact_loss_is_near_the_population_limit_and_never_below(layout):
-    truth = sartor.data.synthetic_distributions(layout=layout)
-    data = sartor.data.synthetic(samples=100, layout=layout, seed=100)
-    losses = []
+@pytest.fixture(scope="module")
+def above():
+    """How far exact losses are above their limits for q = 1 ... 5, by layout.
+
+    The best of several starts is one of several seeds: they share a program and run side by side,
+    where ``restarts`` would compile as many programs in one.
+    """
+    found = {layout: [] for layout in LIMITS}
     # With two clusters for four kinds of clients most starts end in three kinds against one.
-    for q, restarts in enumerate((1, 8, 10, 5, 5), start=1):
-        algorithm = sartor.HypCluster(q=q, start="kmeans++", restarts=restarts, **FULL)
-        central = algorithm.fit(DENSITY, data, seed=0)
-        logs = np.asarray(jax.nn.log_softmax(central.hypotheses["logits"]))
-        losses.append(-(truth * logs[central.assign(data)]).sum(axis=1).mean())
-    above = np.array(losses) - LIMITS[layout]
-    assert (above >= -5e-4).all() and (above <= 0.03).all(), above
+    for q, starts in enumerate((1, 30, 10, 5, 5), start=1):
+        algorithm = sartor.HypCluster(q=q, start="kmeans++", **{**FULL, "rounds": 20})
+
+        def fit(item, algorithm=algorithm):
+            data, seed = item
+            central = algorithm.fit(DENSITY, data, seed=seed)
+            return log_softmax(central.hypotheses["logits"], axis=1), central.assign(data)
+
+        populations = {n: sartor.data.synthetic(samples=100, layout=n, seed=100) for n in LIMITS}
+        items = [(data, seed) for data in populations.values() for seed in range(starts)]
+        fits = side_by_side(fit, items, width=10)
+        for n, (layout, data) in enumerate(populations.items()):
+            truth = sartor.data.synthetic_distributions(layout=layout)
+            models = [logs[cluster] for logs, cluster in fits[n * starts : (n + 1) * starts]]
+            best = max(models, key=lambda logs: (histograms(data) * logs).sum())
+            found[layout].append(-(truth * best).sum(axis=1).mean() - LIMITS[layout][q - 1])
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:HypCluster. some clusters have almost no clients")
+@pytest.mark.parametrize("layout", LIMITS)
+def test_exact_loss_is_near_the_population_limit_and_never_below(layout, above):
+    assert np.min(above[layout]) >= -5e-4 and np.max(above[layout]) <= 0.03, above

@@ -13,6 +13,7 @@ from sartor.errors import CheckpointError, ConfigError
 from sartor.experiments import regret
 from sartor.experiments.regret import RegretSettings, work
 from sartor.experiments.regret.work import CONSTANT, PopulationResult, path_of
+from sartor.experiments.synthetic import methods
 from sartor.experiments.synthetic.population import bayes_limit
 
 
@@ -83,6 +84,9 @@ def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("regret") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(work, "RATES", (1.0, 4.0))
+        patch.setattr(work, "TUNING", 1)
+        patch.setattr(methods, "ROUNDS", 20)
+        patch.setattr(methods, "RESTARTS", {4: 2})
         settings = RegretSettings(samples=(20,), seeds=2)
         return settings, out, regret.reproduce(settings, out, progress=False)
 
