@@ -1,6 +1,6 @@
 # Everything is done inside .venv, which is made on first use; only Python is needed beforehand.
 #
-#   make demo     the paper's synthetic experiment, made small, and its report: a minute
+#   make demo     the paper's synthetic experiment, made small, and its report: one to two minutes
 #   make test     all checks: style, types, architecture, tests with coverage
 #   make soak     long campaigns of kills, and property tests with 500 examples each
 #   make bench    compare speed with other libraries (see bench/README.md)
