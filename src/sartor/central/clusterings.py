@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import itertools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,26 +11,14 @@ import numpy as np
 
 from sartor.central.base import Central
 from sartor.central.fitting import Fit, as_run
-from sartor.central.hypcluster import HypCluster, last_scores, warn_of_collapse
+from sartor.central.hypcluster import HypCluster, State, last_scores, warn_of_collapse
 from sartor.central.model import CentralModel
-from sartor.central.settings import describe
+from sartor.central.settings import check_clusters, describe
 from sartor.data import ClientData
 from sartor.engine import Cohort
 from sartor.errors import ConfigError
-from sartor.models import Model, Params
+from sartor.models import Model
 from sartor.trees import Tree
-
-
-class State(NamedTuple):
-    """The states of the clusterings."""
-
-    members: tuple[Any, ...]
-
-    @property
-    def hypotheses(self) -> Params:
-        """The hypotheses of all clusterings, one after the other."""
-        each = (member.hypotheses for member in self.members)
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *each)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,38 +52,47 @@ class Clusterings(Central, listed=False):
                 "HypCluster: to choose between several q, clients need a validation part; make one "
                 "with data.split(validation=0.2, seed=0), or give one q"
             )
+        for member in self.members:
+            check_clusters(member, data)
         number = sum(member.clusters for member in self.members)
         keys = [key, *(jax.random.fold_in(key, i) for i in range(1, number))]
-        drawn = jax.vmap(model.init)(jnp.stack(keys))
-        for member in self.members:
-            jax.eval_shape(lambda m=member: m.init(model, data, key))  # its own checks
-        parts = zip(self.members, self._parts(drawn), strict=True)
-        return State(tuple(member.state_of(part) for member, part in parts))
+        return self.of.state_of(jax.vmap(model.init)(jnp.stack(keys)))
 
     def begin(self, state: State, fit: Fit) -> State:
-        """Where each of them begins."""
-        fits, given = [fit] * len(self.members), fit.start
-        if given is not None:
-            parts = self._parts(given.hypotheses)
-            starts = [dataclasses.replace(given, hypotheses=part) for part in parts]
-            fits = [fit._replace(start=start) for start in starts]
-        begun = zip(self.members, state.members, fits, strict=True)
-        return State(tuple(member.begin(one, its_fit) for member, one, its_fit in begun))
+        """Where each of them begins; clusterings that are given have their warm start behind."""
+        if fit.start is not None:
+            behind = jnp.asarray(self.of.first.rounds_of(max(self.several)), jnp.int32)
+            return state._replace(hypotheses=fit.start.hypotheses, round=behind)
+        restarts, parts = self.of.restarts, self._parts(state.hypotheses)
+        found = []
+        for n in range(0, len(parts), restarts):  # all restarts of one q
+            member, drawn = self.members[n], _joined(parts[n : n + restarts])
+            if member.clusters > 1:
+                drawn = member.first.hypotheses(member, drawn, fit, restarts)
+            found.append(drawn)
+        return state._replace(hypotheses=_joined(found))
 
     def clients(self, state: State, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
-        """What a cohort uploads to each of them."""
-        uploads, metrics = zip(
-            *(m.clients(s, cohort) for m, s in zip(self.members, state.members, strict=True)),
-            strict=True,
-        )
-        found = {name: [one[name] for one in metrics] for name in metrics[0]}
-        joined = {name: jnp.concatenate(found[name]) for name in ("share", "margin")}
-        return uploads, {"loss": jnp.stack(found["loss"]).mean(axis=0), **joined}
+        """Every client finds its cluster and trains that hypothesis, in every clustering."""
+        losses = self._parts(cohort.score(state.hypotheses).T)
+        first, f, margins = 0, [], []
+        for member, part in zip(self.members, losses, strict=True):
+            best, margin = member.assign(part.T, state.round)
+            f.append(first + best)
+            margins.append(margin)
+            first += member.clusters
+        chosen = jnp.stack(f, axis=1)  # [clients, clusterings]
+        trained = self.of.train(state, cohort, chosen)
+        metrics = {
+            "loss": trained.record["loss"].mean(axis=1),
+            "share": (chosen[..., None] == jnp.arange(first)).any(axis=1).mean(axis=0),
+            "margin": jnp.stack(margins),
+        }
+        return self.of.upload(state, cohort, trained), metrics
 
     def server(self, state: State, upload: Any) -> State:
-        """The server of each of them."""
-        steps = zip(self.members, state.members, upload, strict=True)
-        return State(tuple(member.server(one, sent) for member, one, sent in steps))
+        """The server steps every hypothesis that somebody has trained."""
+        return self.of.server(state, upload)
 
     def finish(self, trained: CentralModel, state: State, fit: Fit) -> CentralModel:
         """Keep the best restart of every q, by training loss."""
@@ -109,7 +106,7 @@ class Clusterings(Central, listed=False):
         for n in best:
             warn_of_collapse(self.members[n], losses[n].argmin(axis=0))
         parts = self._parts(trained.hypotheses)
-        kept = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(parts[n] for n in best))
+        kept = _joined([parts[n] for n in best])
         return dataclasses.replace(
             trained, hypotheses=kept, clusterings=self.several, cost=cost,
             algorithm=describe(self.of),
@@ -122,6 +119,10 @@ class Clusterings(Central, listed=False):
             jax.tree.map(lambda a, begin=end - m.clusters, end=end: a[begin:end], stacked)
             for m, end in zip(self.members, ends, strict=True)
         ]
+
+
+def _joined(parts: list[Tree]) -> Tree:
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
 @as_run.register

@@ -125,7 +125,10 @@ class HypCluster(FedAvg):
 
     def clients(self, state: State, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """Every client finds its cluster and trains that hypothesis."""
-        f, margin = self._assign(state, cohort)
+        losses = jnp.zeros((len(cohort.sizes), 1))
+        if self.clusters > 1:
+            losses = cohort.score(state.hypotheses)
+        f, margin = self.assign(losses, state.round)
         trained = self.train(state, cohort, f)
         metrics = {
             "loss": trained.record["loss"],
@@ -134,17 +137,16 @@ class HypCluster(FedAvg):
         }
         return self.upload(state, cohort, trained), metrics
 
-    def _assign(self, state: State, cohort: Cohort) -> tuple[jax.Array, jax.Array]:
+    def assign(self, losses: jax.Array, round_: jax.Array) -> tuple[jax.Array, jax.Array]:
         """f^t(k) = argmin_i L_k(h_i), the first where several are equal: [clients].
 
         And by how much the best hypothesis is better than the second best, on average.
         """
-        if self.clusters == 1:
-            return jnp.zeros(len(cohort.sizes), jnp.int32), jnp.zeros(())
-        losses = cohort.score(state.hypotheses)
         f = losses.argmin(axis=1).astype(jnp.int32)
+        if self.clusters == 1:
+            return f, jnp.zeros(())
         two = -jax.lax.top_k(-losses, 2)[0]
-        return self.first.assign(f, state.round, self.clusters), (two[:, 1] - two[:, 0]).mean()
+        return self.first.assign(f, round_, self.clusters), (two[:, 1] - two[:, 0]).mean()
 
     def server(self, state: Any, upload: Any) -> Any:
         """The server steps every hypothesis that somebody has trained."""

@@ -32,7 +32,7 @@ def rounds_cost(algorithm: Central, what: Fit, state: Any) -> Cost:
     steps, received, up = np.zeros(len(data), np.int64), 0, 0
     for one in rehearsal.passes:
         if one.bytes_up:
-            blocks = one.jobs * (one.q if rehearsal.scored > 1 else 1)
+            blocks = one.q if rehearsal.scored > 1 else one.jobs
             received += blocks
             up += blocks * one.bytes_up
         if one.counted:

@@ -37,8 +37,11 @@ class Start:
         counts = [field.name for field in dataclasses.fields(self) if field.name != "draw"]
         check_numbers(self, at_least_one=tuple(counts), at_least_zero=("draw",))
 
-    def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit) -> Params:
-        """Where the hypotheses begin, from ones that were drawn at random: [q, ...]."""
+    def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit, draws: int = 1) -> Params:
+        """Where the hypotheses begin, from ones that were drawn at random: [draws · q, ...].
+
+        Several draws, each with a number of its own, are the starts of restarts.
+        """
         return drawn
 
     def rounds_of(self, q: int) -> int:
@@ -115,12 +118,17 @@ class Lent(Start):
         word = mix(fit.seed, "start", self.draw)
         return np.sort(_draw(fit.data, algorithm.clusters, word))
 
-    def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit) -> Params:
+    def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit, draws: int = 1) -> Params:
         """The models that the lenders have trained."""
-        lenders = self.lenders(algorithm, fit)
-        order = _draw(fit.data, algorithm.clusters, mix(fit.seed, "start", self.draw))
-        own = _own_models(self, algorithm, lenders, drawn, fit)
-        return jax.tree.map(lambda a: a[np.searchsorted(lenders, order)], own)
+        found = []
+        for draw in range(draws):
+            start = dataclasses.replace(self, draw=self.draw + draw)
+            lenders = start.lenders(algorithm, fit)
+            order = _draw(fit.data, algorithm.clusters, mix(fit.seed, "start", start.draw))
+            own = _own_models(start, algorithm, lenders, drawn, fit)
+            places = np.searchsorted(lenders, order)
+            found.append(jax.tree.map(lambda a, places=places: a[places], own))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
     def cost(self, algorithm: HypCluster, fit: Fit) -> Cost:
         """A model down, a model up, and the lenders' training."""
@@ -149,8 +157,8 @@ class KMeansPlusPlus(Lent):
         count = max(CANDIDATES * algorithm.clusters, algorithm.cohort)
         return _draw(fit.data, min(count, int(fit.data.seen.sum())), mix(fit.seed, "candidates"))
 
-    def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit) -> Params:
-        """The models of the candidates that are drawn as centres."""
+    def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit, draws: int = 1) -> Params:
+        """The models of the candidates that are drawn as centres, the same for all draws."""
         lenders = self.lenders(algorithm, fit)
         own = _own_models(self, algorithm, lenders, drawn, fit)
         losses = losses_by_client(fit.model, fit.data, lenders, own, fit.engine)
@@ -160,9 +168,9 @@ class KMeansPlusPlus(Lent):
         def pays(chosen: list[int]) -> Floats:
             return weights * (excess[:, chosen].min(axis=1) if chosen else np.ones(len(lenders)))
 
-        word = mix(fit.seed, "kmeans++", self.draw)
-        centres = np.array(spread_out(pays, algorithm.clusters, word))
-        return jax.tree.map(lambda a: a[centres], own)
+        words = (mix(fit.seed, "kmeans++", self.draw + draw) for draw in range(draws))
+        centres = np.array([spread_out(pays, algorithm.clusters, word) for word in words])
+        return jax.tree.map(lambda a: a[centres.reshape(-1)], own)
 
     def cost(self, algorithm: HypCluster, fit: Fit) -> Cost:
         """What lending costs; and each candidate receives and scores the models of all."""

@@ -228,7 +228,8 @@ class Cohort:
             batch: examples in a step; each epoch ends with what is left, however small.
             q: how many hypotheses there are.
             hypothesis: [clients] the hypothesis of each client, which it adds to; the first one
-                for all if not given.
+                for all if not given. With [clients, jobs] every client has several jobs, which
+                read the same batches.
             weights: [clients] how much each upload counts; m_k if not given.
             values: what jobs know as ``job.values``: any pytree of arrays [clients, ...].
             keep: if clients keep a state between rounds: how it begins, as a function of the job.
@@ -237,11 +238,12 @@ class Cohort:
         Returns:
             Weighted sums by hypothesis, and a record of every client.
         """
+        jobs = 1 if hypothesis is None or jnp.ndim(hypothesis) < 2 else jnp.shape(hypothesis)[1]
         passed, _ = self.run_pass(
-            program, Pass(epochs, batch, q=q),
+            program, Pass(epochs, batch, jobs, copies=jobs, q=q),
             hypothesis=hypothesis, weights=weights, values=values, keep=keep,
         )  # fmt: skip
-        self.finite = self.finite & passed.finite
+        self.finite = self.finite & passed.finite.reshape(len(self.sizes), -1).all(axis=1)
         return passed
 
     def train(
@@ -266,7 +268,8 @@ class Cohort:
             epochs: passes of a client over its examples.
             batch: examples in a step.
             weights: [clients] how much each change counts; m_k if not given.
-            hypothesis: [clients] the hypothesis of each client; the first one if not given.
+            hypothesis: [clients] the hypothesis of each client, or several, [clients, jobs]; the
+                first one if not given.
             loss: what a step descends, ``loss(params, batch, job)``; the model's training loss if
                 not given.
             values: what the loss knows of every client as ``job.values``: [clients, ...].
@@ -342,10 +345,12 @@ class Cohort:
             hypothesis = jnp.zeros(clients, jnp.int32)
         if weights is None:
             weights = self.sizes
-        for name, tree in (("hypothesis", hypothesis), ("weights", weights), ("values", values)):
+        for name, tree, axes in (
+            ("hypothesis", hypothesis, (1, 2)), ("weights", weights, (1,)), ("values", values, ()),
+        ):  # fmt: skip
             for leaf in jax.tree.leaves(tree):
                 shape = jnp.shape(leaf)
-                if shape[:1] != (clients,) or (name != "values" and len(shape) > 1):
+                if shape[:1] != (clients,) or (axes and len(shape) not in axes):
                     raise ConfigError(
                         f"{name} must have an entry for each of the {clients} clients of the "
                         f"cohort (got an array of shape {shape})"
@@ -359,8 +364,10 @@ class Cohort:
         # [clients, jobs, ...], and then flat, since lanes do not care whose jobs they are.
         by_draw = (given.key, given.init, held)
         key, init, held = jax.tree.map(lambda a: jnp.repeat(a, spec.copies, axis=1), by_draw)
-        by_client = hypothesis, self.sizes, weights
-        hypothesis, sizes, weights = (jnp.repeat(a[:, None], count, axis=1) for a in by_client)
+        by_client = self.sizes, weights
+        sizes, weights = (jnp.repeat(a[:, None], count, axis=1) for a in by_client)
+        if hypothesis.ndim == 1:
+            hypothesis = jnp.repeat(hypothesis[:, None], count, axis=1)
         jobs = Job(hypothesis, key, sizes, init, None, values, held)
         jobs, weights = jax.tree.map(
             lambda a: a.reshape(clients * count, *a.shape[2:]), (jobs, weights)
