@@ -96,13 +96,14 @@ class Clusterings(Central, listed=False):
 
     def finish(self, trained: CentralModel, state: State, fit: Fit) -> CentralModel:
         """Keep the best restart of every q, by training loss."""
-        all_losses, cost = last_scores(trained, self.members, fit)
+        restarts = self.of.restarts
+        all_losses, cost = last_scores(trained, self.members[::restarts], fit, restarts)
         sizes = fit.data.sizes("train")[fit.data.seen]
         weights = sizes if self.of.weights == "size" else np.ones(len(sizes))
         losses = self._parts(all_losses.T)  # for each clustering, [q, clients]
         totals = np.array([weights @ part.min(axis=0) for part in losses])
-        first = np.arange(0, len(self.members), self.of.restarts)
-        best = first + totals.reshape(len(first), self.of.restarts).argmin(axis=1)
+        first = np.arange(0, len(self.members), restarts)
+        best = first + totals.reshape(len(first), restarts).argmin(axis=1)
         for n in best:
             warn_of_collapse(self.members[n], losses[n].argmin(axis=0))
         parts = self._parts(trained.hypotheses)

@@ -163,18 +163,19 @@ class HypCluster(FedAvg):
 
 
 def last_scores(
-    trained: CentralModel, members: tuple[HypCluster, ...], fit: Fit
+    trained: CentralModel, members: tuple[HypCluster, ...], fit: Fit, draws: int = 1
 ) -> tuple[Floats, Cost]:
     """Every seen client's training loss under all hypotheses, [clients, q]; and the whole cost.
 
-    That is the cost of the rounds, of the starts, and of these losses.
+    That is the cost of the rounds, of these losses, and of the members' starts, each of which was
+    drawn several times.
     """
     data, cost = fit.data, trained.cost
     assert cost is not None
     seen = np.flatnonzero(data.seen)
     if fit.start is None:
         for member in members:
-            cost += member.first.cost(member, fit)
+            cost += member.first.cost(member, fit, draws)
     cost.down[seen] += trained.q * parameter_bytes(fit.model)
     cost.examples[seen] += trained.q * data.sizes("train")[seen]
     return losses_by_client(fit.model, data, seen, trained.hypotheses, fit.engine), cost

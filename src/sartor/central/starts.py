@@ -52,8 +52,8 @@ class Start:
         """The hypothesis that each client trains, from the best one f(k)."""
         return f
 
-    def cost(self, algorithm: HypCluster, fit: Fit) -> Cost:
-        """What the start asks of clients before the first round."""
+    def cost(self, algorithm: HypCluster, fit: Fit, draws: int = 1) -> Cost:
+        """What the start, or several draws of it, asks of clients before the first round."""
         return Cost.nothing(fit.data.ids)
 
 
@@ -130,13 +130,16 @@ class Lent(Start):
             found.append(jax.tree.map(lambda a, places=places: a[places], own))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
-    def cost(self, algorithm: HypCluster, fit: Fit) -> Cost:
-        """A model down, a model up, and the lenders' training."""
-        lenders, one = self.lenders(algorithm, fit), parameter_bytes(fit.model)
-        size, cost = fit.data.sizes("train")[lenders], Cost.nothing(fit.data.ids)
-        cost.down[lenders] = cost.up[lenders] = one
-        cost.examples[lenders] = self.epochs * size
-        cost.steps[lenders] = steps_of(size, algorithm.batch, self.epochs)
+    def cost(self, algorithm: HypCluster, fit: Fit, draws: int = 1) -> Cost:
+        """A model down, a model up, and the lenders' training, for every draw."""
+        cost, one = Cost.nothing(fit.data.ids), parameter_bytes(fit.model)
+        for draw in range(draws):
+            lenders = dataclasses.replace(self, draw=self.draw + draw).lenders(algorithm, fit)
+            size = fit.data.sizes("train")[lenders]
+            cost.down[lenders] += one
+            cost.up[lenders] += one
+            cost.examples[lenders] += self.epochs * size
+            cost.steps[lenders] += steps_of(size, algorithm.batch, self.epochs)
         return cost
 
 
@@ -172,8 +175,11 @@ class KMeansPlusPlus(Lent):
         centres = np.array([spread_out(pays, algorithm.clusters, word) for word in words])
         return jax.tree.map(lambda a: a[centres.reshape(-1)], own)
 
-    def cost(self, algorithm: HypCluster, fit: Fit) -> Cost:
-        """What lending costs; and each candidate receives and scores the models of all."""
+    def cost(self, algorithm: HypCluster, fit: Fit, draws: int = 1) -> Cost:
+        """What lending costs; and each candidate receives and scores the models of all.
+
+        All draws share the candidates, so several cost as much as one.
+        """
         cost = super().cost(algorithm, fit)
         lenders = self.lenders(algorithm, fit)
         cost.down[lenders] += len(lenders) * parameter_bytes(fit.model)
