@@ -7,7 +7,6 @@ models whose losses are made up.
 from __future__ import annotations
 
 import dataclasses
-import sys
 import types
 
 import numpy as np
@@ -277,10 +276,10 @@ def test_progress_counts_up_to_all_work(made_up, monkeypatch):
             seen.append(done)
 
     made_up()
-    monkeypatch.setattr(sys.modules["sartor.advice.advise"], "Bar", Spy)
+    monkeypatch.setattr("sartor.workers.Bar", Spy)
     advise(population(6, 2), categorical(symbols=6))
     total, *counts = seen
-    assert counts == list(range(1, total + 1)) and total == 5 * (3 + 4 + 1) + 3
+    assert counts == sorted(counts) and counts[-1] == total == 5 * (3 + 4 + 1) + 3
 
 
 @pytest.mark.parametrize("samples", [2, 3])

@@ -1,94 +1,21 @@
-"""What experiments share: workers that can be stopped, saved parts, and the directory."""
+"""What experiments share: saved parts, and the directory."""
 
 from __future__ import annotations
 
 import dataclasses
-import signal
-import time
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from sartor.errors import CheckpointError, DataError, FileError, InterruptedRun
+from sartor.errors import CheckpointError, FileError
 from sartor.experiments.common.directory import ExperimentDirectory
 from sartor.experiments.common.saved import Part
-from sartor.experiments.common.workers import workers
-from sartor.interrupts import asked_to_stop
 from sartor.report import PageKind
 from sartor.report.page import Section
 
 PAGE = PageKind("A trial", lambda record: [Section("All")])
-
-
-def test_workers_run_everything_and_count_it():
-    done = []
-    with workers("trial", 5, 2, False) as crew:
-
-        def work(n):
-            done.append(n)
-            crew.count(f"part {n}")
-
-        crew.run([lambda n=n: work(n) for n in range(3)])
-        crew.run([lambda n=n: work(n) for n in range(3, 5)])
-        assert crew.finished == 5
-    assert sorted(done) == list(range(5))
-
-
-crews = []
-"""All workers of these tests, to look at after an error."""
-
-
-def run(total, threads, make):
-    """Run the tasks that ``make`` makes for the workers."""
-    with workers("trial", total, threads, False) as crew:
-        crews.append(crew)
-        crew.run(make(crew))
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_an_error_stops_all_work(threads):
-    done, stopped = [], []
-
-    def fail():
-        raise DataError("no more ink")
-
-    def wait():
-        while not asked_to_stop():
-            time.sleep(0.01)
-        stopped.append(True)
-
-    tasks = [fail, wait][:threads] + [lambda n=n: done.append(n) for n in range(20)]
-    with pytest.raises(DataError, match="no more ink"):
-        run(9, threads, lambda crew: tasks)
-    assert len(done) < 20 and stopped == [True] * (threads - 1)
-
-
-def test_ctrl_c_stops_after_the_current_part():
-    done = []
-
-    def work(crew, n):
-        if n == 0:
-            signal.raise_signal(signal.SIGINT)  # as Ctrl-C
-            done.append(n)
-            crew.count()
-        else:
-            assert crew.stopping.wait(10)
-
-    with pytest.raises(InterruptedRun, match="stopped with 1 of 3 cells done"):
-        run(3, 1, lambda crew: [lambda n=n: work(crew, n) for n in range(3)])
-    assert done == [0]
-
-
-def test_ctrl_c_during_the_last_part_loses_nothing():
-    def work(crew):
-        signal.raise_signal(signal.SIGINT)
-        crew.count()
-
-    with pytest.raises(KeyboardInterrupt):
-        run(1, 1, lambda crew: [lambda: work(crew)])
-    assert crews[-1].finished == 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ advice is the experiment's answer. The table also shows where the bounds disagre
 """
 
 import dataclasses
-import threading
+import os
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -14,22 +14,21 @@ import numpy as np
 
 from sartor.advice.advice import SHARING, Advice
 from sartor.advice.client_bounds import client_bounds, default_largest_loss
-from sartor.advice.concurrently import concurrently
 from sartor.advice.decide import best, decide
 from sartor.advice.holdout import HeldOutLosses, cross_validate, fold_count, merge_validation
 from sartor.central import Central, FedAvg, HypCluster
 from sartor.central.fitting import loss_of_a_guess
 from sartor.data import ClientData
 from sartor.engine import Engine
-from sartor.errors import ConfigError, DataError
+from sartor.errors import ConfigError, DataError, InterruptedRun
 from sartor.evaluation import Scores
 from sartor.models import Model, check
 from sartor.personal import Dapper, Local, Personal
 from sartor.personal.fitting import check_fit
-from sartor.progress import Bar
 from sartor.theory.ascent import bounded_loss
 from sartor.theory.bound import check_delta, check_positive
 from sartor.types import Floats, Ints
+from sartor.workers import workers
 
 INTERPOLATION = Dapper(cover=(0.25, 0.5, 0.75, 1.0))
 """Data interpolation with a few λ; λ = 1 is Finetune, and λ = 0 is close to the global model."""
@@ -93,17 +92,15 @@ def advise(
     mixtures = _mixtures(interpolation)
     has_curve = folds > 2  # with a second fold left out, the losses show what more examples bring
     work = folds * (len(SHARING) + len(mixtures) + has_curve) + 3
-    with Bar("advice", work, progress) as bar, warnings.catch_warnings():
-        # Some clients have no examples in a fold; and _warn_of_one_cluster looks at all examples.
-        warnings.filterwarnings("ignore", message=".*left out of the scores|HypCluster: some")
-        finished, lock = iter(range(1, work + 1)), threading.Lock()
+    threads = 3 if (os.cpu_count() or 1) > 1 else 1  # while one task compiles, others compute
+    with workers("advice", work, threads, progress) as crew:
+        # Some clients have no examples in a fold.
+        warnings.filterwarnings("ignore", message=".*left out of the scores")
 
         def done(value: Any, note: str) -> Any:
-            with lock:
-                count = next(finished)
-                bar.update(count, note)
-                if count % max(work // 6, 1) == 0:
-                    bar.line(f"advice: {count} of {work} parts of the experiment")
+            count = crew.count(note)
+            if count % max(work // 6, 1) == 0:
+                crew.bar.line(f"advice: {count} of {work} parts of the experiment")
             return value
 
         def fit_local(part: ClientData) -> dict[str, Scores]:
@@ -126,11 +123,15 @@ def advise(
             found = client_bounds(data, model, global_model, cluster_models, *given)
             return done(found, "discrepancies")
 
-        losses, fewer, bounds = concurrently([
+        tasks = [
             lambda: cross_validate(data, fit, folds, seed),
             lambda: cross_validate(data, fit_local, folds, seed, fewer=True) if has_curve else None,
             compute_bounds,
-        ])  # fmt: skip
+        ]
+        try:
+            losses, fewer, bounds = crew.run(tasks)
+        except InterruptedRun as stopped:  # nothing of it is on disk
+            raise KeyboardInterrupt from stopped
     _warn_of_one_cluster(bounds["cluster"])
     _warn_of_guessing(losses, model, data)
     lambdas = {name: value for name, (value, _) in mixtures.items()}

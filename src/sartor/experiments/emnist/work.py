@@ -28,7 +28,6 @@ from sartor.evaluation import Scores
 from sartor.evaluation.statistics import jsonable
 from sartor.experiments.common.directory import ExperimentDirectory
 from sartor.experiments.common.saved import Part, check_recipe, damaged, recipe_for, slug
-from sartor.experiments.common.workers import workers
 from sartor.experiments.emnist.methods import Family, families
 from sartor.experiments.emnist.settings import CONSTANTS, EmnistSettings, Order, divide, whole
 from sartor.files import read_json, save_tree, write_json
@@ -36,6 +35,7 @@ from sartor.interrupts import asked_to_stop
 from sartor.personal import Personal
 from sartor.runs.record import versions
 from sartor.types import Ints
+from sartor.workers import workers
 
 TUNING = 100
 """How many seen writers Local's settings are chosen on."""

@@ -17,7 +17,6 @@ from sartor.advice.advice import SHARING
 from sartor.errors import ConfigError, InterruptedRun
 from sartor.experiments.common.directory import ExperimentDirectory
 from sartor.experiments.common.saved import Part
-from sartor.experiments.common.workers import workers
 from sartor.experiments.synthetic.methods import (
     RATES,
     MakeAlgorithm,
@@ -29,8 +28,10 @@ from sartor.experiments.synthetic.methods import (
     measure,
 )
 from sartor.experiments.synthetic.population import TUNING, Population, SyntheticSettings, draw
+from sartor.interrupts import asked_to_stop
 from sartor.runs.record import versions
 from sartor.types import Floats
+from sartor.workers import workers
 
 LAMBDAS = (0.25, 0.5, 0.75, 1.0)
 """The candidates for λ of interpolation."""
@@ -146,7 +147,7 @@ def run_all(
             rates: dict[str, float] = {}
             for local, population in itertools.product(LOCALS, range(settings.seeds)):
                 key = samples, local, population
-                if crew.stopping.is_set():
+                if asked_to_stop():
                     raise InterruptedRun(f"{key} is not computed")
                 path = path_of(key, directory.checkpoint)
                 if path.exists():

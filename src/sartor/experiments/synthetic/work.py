@@ -15,7 +15,6 @@ from sartor.engine import side_by_side
 from sartor.experiments.common.directory import ExperimentDirectory
 from sartor.experiments.common.saved import Part, recipe_for, slug
 from sartor.experiments.common.statistics import mean_cost
-from sartor.experiments.common.workers import workers
 from sartor.experiments.synthetic.methods import (
     CONSTANTS,
     METHODS,
@@ -38,6 +37,7 @@ from sartor.experiments.synthetic.population import (
 )
 from sartor.runs.record import versions
 from sartor.types import Floats
+from sartor.workers import workers
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -1,10 +1,11 @@
-"""Threads that work on an experiment until it is done, fails, or is stopped by Ctrl-C."""
+"""Threads that work until all is done, something fails, or somebody presses Ctrl-C."""
 
 import contextlib
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
 
 from sartor.errors import InterruptedRun
 from sartor.interrupts import Interrupts, stopped_by
@@ -29,18 +30,20 @@ class Workers:
         """What the progress bar says about the work."""
         self._note = note
 
-    def count(self, note: str = "") -> None:
-        """Count a finished part."""
+    def count(self, note: str = "") -> int:
+        """Count a finished part, and return how many there are now."""
+        self.say(note or self._note)
         with self._lock:
             self.finished += 1
-        self.say(note or self._note)
+            return self.finished
 
-    def run(self, tasks: Iterable[Callable[[], None]]) -> None:
-        """Run tasks, in this order where there are more tasks than threads.
+    def run(self, tasks: Iterable[Callable[[], Any]]) -> list[Any]:
+        """Run tasks, in this order where there are more tasks than threads; return their results.
 
         An error in one of them stops all. So does Ctrl-C, unless it comes during the last one.
         """
-        waiting = {self._pool.submit(self._stoppable, task) for task in tasks}
+        futures = [self._pool.submit(self._stoppable, task) for task in tasks]
+        waiting = set(futures)
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -52,15 +55,16 @@ class Workers:
                     raise InterruptedRun(
                         f"stopped with {self.finished} of {self._total} cells done"
                     )
-        except BaseException:
+        except Exception:  # a second Ctrl-C does not wait
             self._stop(waiting)
             raise
+        return [future.result() for future in futures]
 
-    def _stoppable(self, task: Callable[[], None]) -> None:
+    def _stoppable(self, task: Callable[[], Any]) -> Any:
         with stopped_by(self.stopping):
-            task()
+            return task()
 
-    def _stop(self, waiting: set[Future[None]]) -> None:
+    def _stop(self, waiting: set[Future[Any]]) -> None:
         self.stopping.set()
         wait([future for future in waiting if not future.cancel()])
 
@@ -75,12 +79,17 @@ def workers(title: str, total: int, threads: int, progress: bool | None) -> Iter
         threads: how many tasks run at the same time.
         progress: whether to show the bar; by default only on a terminal.
     """
+    pool = ThreadPoolExecutor(threads)
     with (
         warnings.catch_warnings(),
-        ThreadPoolExecutor(threads) as pool,
         Bar(title, total, progress) as bar,
         Interrupts() as interrupts,
     ):
-        # Some starts of HypCluster leave clusters empty; the page reports the clusters' shares.
+        # Some starts of HypCluster leave clusters empty; advice and pages report the shares.
         warnings.filterwarnings("ignore", message="HypCluster: some")
-        yield Workers(pool, bar, interrupts, total)
+        crew = Workers(pool, bar, interrupts, total)
+        try:
+            yield crew
+        finally:
+            crew.stopping.set()
+            pool.shutdown(wait=False, cancel_futures=True)
