@@ -59,7 +59,7 @@ def test_writers_count_once_whatever_the_number_of_seeds(pooled):
     weights = (~np.isnan(values)).sum(axis=0)
     weights = weights[weights > 0]
     assert (found["low"], found["high"]) == bootstrap_interval(means, weights)
-    tested = pooled.difference("hypcluster", "fedavg", "unseen")
+    tested = pooled.tested(pooled.gain("hypcluster", "fedavg", "unseen"))
     assert tested["mean"] == pytest.approx(0.15)
     assert tested["p_value"] < 0.001
     both = pooled.values("fedavg", "seen"), pooled.values("fedavg", "unseen")

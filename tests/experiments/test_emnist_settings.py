@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import sartor
+from sartor.advice.holdout import merge_validation
 from sartor.errors import ConfigError, DataError
 from sartor.experiments.common.saved import slug
 from sartor.experiments.emnist import EmnistSettings, reproduce
 from sartor.experiments.emnist.methods import families
-from sartor.experiments.emnist.settings import COLUMNS, PARTS, ROWS, divide, whole
+from sartor.experiments.emnist.settings import COLUMNS, PARTS, ROWS, divide
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_a_hash_before_a_writers_id_is_no_order(writers):
 
 def test_who_chooses_nothing_trains_on_all_training_images(writers):
     data = divide(writers, "shuffled", seed=0)
-    everything = whole(data)
+    everything = merge_validation(data)
     assert (everything.sizes("train") == data.sizes("train") + data.sizes("validation")).all()
     assert not everything.sizes("validation").any()
     np.testing.assert_array_equal(everything.part(3, "test"), data.part(3, "test"))

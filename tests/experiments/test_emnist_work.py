@@ -125,7 +125,7 @@ def test_results_of_other_data_are_refused(calls, copy, monkeypatch):
         reproduce(SMALL, copy, resume=True, progress=False)
 
 
-@pytest.mark.parametrize("damage", ["about", "facts", "recipe", "size", "cut"])
+@pytest.mark.parametrize("damage", ["client", "facts", "recipe", "size", "cut"])
 def test_damaged_results_are_named(finished, tmp_path, damage):
     path = tmp_path / "fedavg.safetensors"
     shutil.copy(finished[0] / "checkpoint" / "seed-0" / "fedavg.safetensors", path)
@@ -160,12 +160,11 @@ def test_choices_are_kept_and_a_diverged_candidate_is_none(tmp_path, monkeypatch
     assert found["chosen"] == grid[1] and [loss for _, loss in found["tried"]] == [np.inf, 1.5]
     assert said == ["local, candidate 1 of 2", "local, candidate 2 of 2"]
     assert run().tune() == found and len(said) == 2
-    with pytest.raises(CheckpointError, match=r"chosen-local.json was made from other data"):
+    with pytest.raises(CheckpointError, match=r"chosen-local.safetensors was made from other data"):
         run(family._replace(grid=grid[::-1])).tune()
-    for damage in ("[]", "{}", '{"losses": 3}'):
-        (tmp_path / "chosen-local.json").write_text(damage)
-        with pytest.raises(FileError, match=r"chosen-local.json is damaged"):
-            run().tune()
+    (tmp_path / "chosen-local.safetensors").write_text("{}")
+    with pytest.raises(FileError, match=r"chosen-local.safetensors is damaged"):
+        run().tune()
 
 
 def test_writers_without_test_images_are_named_before_any_training(tmp_path):

@@ -48,7 +48,7 @@ def test_only_missing_results_are_computed_again(tmp_path, no_figures, monkeypat
     path_of(calls[1], tmp_path / "out" / "checkpoint").unlink()
     again = regret.reproduce(settings, tmp_path / "out", resume=True, progress=False)
     assert calls[8:] == [calls[1]] and again["regret"] == results["regret"]
-    monkeypatch.setattr(work, "versions", lambda: {"sartor": "another"})
+    monkeypatch.setattr("sartor.experiments.common.saved.versions", dict)
     with pytest.raises(CheckpointError, match="by another version"):
         regret.reproduce(settings, tmp_path / "out", resume=True, progress=False)
 

@@ -33,6 +33,14 @@ COMPARED = (
 
 PAIRS = (("dapper", "finetune"), ("mapper", "finetune"), ("dapper", "mapper"))
 
+KINDS = {
+    "better": ("{} is better than {}", 1),
+    "alike": ("{} and {} do not differ", 0),
+    "averse": ("{} hurts fewer writers than {}", -1),
+}
+"""The kinds of claims: their words, and the sign of the difference in accuracy, or in how many
+writers are hurt."""
+
 AT_LEAST = 0.043
 """By how much HypCluster is better than one model in the paper, at least."""
 
@@ -52,14 +60,17 @@ def claims(pooled: PooledSeeds) -> list[dict[str, Any]]:
     for group in GROUPS:
         clustered = [row for row in ("fedavg", "agnostic") if row in rows and "hypcluster" in rows]
         for margin in (0.0, AT_LEAST):
-            found += [_better(pooled, "hypcluster", row, group, margin) for row in clustered]
+            found += [
+                _claim(pooled, "better", "hypcluster", row, group, margin) for row in clustered
+            ]
         for row in rows:
             names = [method_name(row, column) for column in COLUMNS[1:]]
-            found += [_better(pooled, name, row, group) for name in names]
+            found += [_claim(pooled, "better", name, row, group) for name in names]
         for row in rows:
-            found += [_alike(pooled, row, a, b, group) for a, b in PAIRS]
-            found += [_averse(pooled, row, personal, group) for personal in ("dapper", "mapper")]
-    for kind in ("better", "alike", "averse"):
+            for kind, pairs in (("alike", PAIRS), ("averse", PAIRS[:2])):
+                methods = [(method_name(row, a), method_name(row, b)) for a, b in pairs]
+                found += [_claim(pooled, kind, a, b, group) for a, b in methods]
+    for kind in KINDS:
         mine = [claim for claim in found if claim["kind"] == kind]
         decide_differences(mine)
         for claim in mine:
@@ -80,8 +91,8 @@ def decide_differences(differences: list[dict[str, Any]]) -> None:
 
 
 def _decide_claim(claim: dict[str, Any]) -> None:
-    """Whether a claim holds, given whether there is a difference; ``wanted`` is its sign."""
-    wanted, differs = claim.pop("wanted"), claim["beyond_chance"]
+    """Whether a claim holds, given whether there is a difference."""
+    (_, wanted), differs = KINDS[claim["kind"]], claim["beyond_chance"]
     sign = np.sign(claim["by_seed"][0] - claim["margin"])
     claim["beyond_chance"] = bool(differs)
     if differs is None:
@@ -99,7 +110,7 @@ def _central(name: str) -> tuple[str, bool]:
 def comparisons(pooled: PooledSeeds, names: Collection[str]) -> list[dict[str, Any]]:
     """The differences between controls and other methods, where both have results."""
     found = [
-        {"a": a, "b": b, "group": group, **pooled.difference(a, b, group)}
+        {"a": a, "b": b, "group": group, **pooled.tested(pooled.gain(a, b, group))}
         for a, b in COMPARED
         if {a, b} <= set(names)
         for group in GROUPS
@@ -108,32 +119,18 @@ def comparisons(pooled: PooledSeeds, names: Collection[str]) -> list[dict[str, A
     return found
 
 
-def _better(pooled: PooledSeeds, a: str, b: str, group: str, margin: float = 0.0) -> dict[str, Any]:
-    """Higher accuracy, by a margin."""
-    claim = f"{titled(a)} is better than {titled(b)}"
-    claim += f" by at least {100 * margin:g} points" if margin else ""
-    found = pooled.tested(pooled.values(a, group) - pooled.values(b, group), margin)
+def _claim(
+    pooled: PooledSeeds, kind: str, a: str, b: str, group: str, margin: float = 0.0
+) -> dict[str, Any]:
+    """The difference that a claim is about, and its test."""
+    words = KINDS[kind][0].format(titled(a), titled(b))
+    words += f" by at least {100 * margin:g} points" if margin else ""
+    values = pooled.gain(a, b, group)
+    if kind == "averse":  # who is worse off than with the central model
+        gains = [pooled.gain(name, _central(name)[0], group) for name in (a, b)]
+        first, second = (np.where(np.isnan(gain), np.nan, gain < 0) for gain in gains)
+        values = first - second
     return {
-        "claim": claim, "kind": "better", "a": a, "b": b, "group": group, "wanted": 1,
-        "margin": margin, **found,
-    }  # fmt: skip
-
-
-def _alike(pooled: PooledSeeds, row: str, a: str, b: str, group: str) -> dict[str, Any]:
-    """No difference in accuracy."""
-    a, b = method_name(row, a), method_name(row, b)
-    return {
-        "claim": f"{titled(a)} and {titled(b)} do not differ", "kind": "alike", "a": a, "b": b,
-        "group": group, "wanted": 0, "margin": 0.0, **pooled.difference(a, b, group),
-    }  # fmt: skip
-
-
-def _averse(pooled: PooledSeeds, row: str, personal: str, group: str) -> dict[str, Any]:
-    """More risk averse: fewer writers are worse off than with the central model."""
-    a, b = method_name(row, personal), method_name(row, "finetune")
-    gains = [pooled.values(name, group) - pooled.values(row, group) for name in (a, b)]
-    hurt = [np.where(np.isnan(gain), np.nan, gain < 0) for gain in gains]
-    return {
-        "claim": f"{titled(a)} hurts fewer writers than {titled(b)}", "kind": "averse", "a": a,
-        "b": b, "group": group, "wanted": -1, "margin": 0.0, **pooled.tested(hurt[0] - hurt[1]),
+        "claim": words, "kind": kind, "a": a, "b": b, "group": group, "margin": margin,
+        **pooled.tested(values, margin),
     }  # fmt: skip

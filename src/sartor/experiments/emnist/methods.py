@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sartor.central import Agnostic, Central, FedAvg, HypCluster
-from sartor.engine import Optimizer
 from sartor.experiments.emnist.settings import EmnistSettings, Order
 from sartor.personal import Dapper, Finetune, Local, Mapper, Personal
 
@@ -158,14 +157,11 @@ def _optimizers(settings: EmnistSettings) -> list[Family]:
     """Adaptive servers, which the paper leaves open; validation chooses their step size."""
     # τ = 1e-3, as in Reddi et al. (2021): smaller updates are not scaled up. optax's Adagrad has τ²
     # below the root, and its default initial sum would hide all updates of a server.
-    adaptive = {
-        "adam": (("eps", 1e-3),),
-        "adagrad": (("eps", 1e-6), ("initial_accumulator_value", 0.0)),
-    }
+    adaptive = {"adam": {"eps": 1e-3}, "adagrad": {"eps": 1e-6, "initial_accumulator_value": 0.0}}
 
     def grid(name: str, rates: tuple[float, ...]) -> tuple[dict[str, Any], ...]:
-        options = [(("learning_rate", rate), *adaptive[name]) for rate in rates]
-        return tuple({"server_optimizer": Optimizer(name, option)} for option in options)
+        options = [{"name": name, "learning_rate": rate, **adaptive[name]} for rate in rates]
+        return tuple({"server_optimizer": option} for option in options)
 
     tried = (
         ("fedavg", "adam", (0.003, 0.01, 0.03, 0.1)),

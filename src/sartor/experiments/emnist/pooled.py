@@ -34,6 +34,10 @@ class PooledSeeds:
             out[seed, where] = np.where(member(scores, group), column, np.nan)
         return out
 
+    def gain(self, a: str, b: str, group: str) -> Floats:
+        """[seeds, writers] how much higher the accuracy of a is than that of b."""
+        return self.values(a, group) - self.values(b, group)
+
     def estimate(self, values: Floats) -> dict[str, Any]:
         """The mean with a 95% interval over writers, and the mean of each seed."""
         mean, weights = by_writer(values)
@@ -44,10 +48,6 @@ class PooledSeeds:
             "mean": float(by_seed.mean()), "low": low, "high": high,
             "by_seed": by_seed.tolist(), "seed_deviation": spread,
         }  # fmt: skip
-
-    def difference(self, a: str, b: str, group: str, what: str = "accuracy") -> dict[str, Any]:
-        """How much higher a is than b, writer by writer; with a paired sign-flip test."""
-        return self.tested(self.values(a, group, what) - self.values(b, group, what))
 
     def tested(self, values: Floats, than: float = 0.0) -> dict[str, Any]:
         """An estimate of differences, with p-values for a mean of ``than``.

@@ -155,7 +155,7 @@ def _against(pooled: PooledSeeds, name: str, central: str) -> dict[str, Any]:
     """The writers' gains over the central model, and what their models have forgotten."""
     found: dict[str, Any] = {"gain": {}, "hurt": {}}
     for group in GROUPS:
-        gain = pooled.values(name, group) - pooled.values(central, group)
+        gain = pooled.gain(name, central, group)
         if not _complete(gain):
             continue
         found["gain"][group] = pooled.tested(gain)

@@ -215,10 +215,3 @@ def divide(data: ClientData, order: Order, seed: int) -> ClientData:
     seen = np.ones(len(data), np.bool_)
     seen[last] = False
     return dataclasses.replace(divided, seen=seen)
-
-
-def whole(data: ClientData) -> ClientData:
-    """The data without a held-out part, for algorithms that have nothing to choose."""
-    bounds = data.bounds.copy()
-    bounds[:, 1] = bounds[:, 2]
-    return dataclasses.replace(data, bounds=bounds)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
 import resource
 import sys
 import threading
@@ -18,23 +17,21 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from sartor.advice.holdout import merge_validation
 from sartor.caching import made_once
 from sartor.central import CentralModel
 from sartor.central.settings import describe
 from sartor.data import ClientData
-from sartor.engine import Optimizer, losses_by_client, positions, score_shared
+from sartor.engine import losses_by_client, positions, score_shared
 from sartor.errors import DataError, DivergedError, InterruptedRun
 from sartor.evaluation import Scores
-from sartor.evaluation.statistics import jsonable
 from sartor.experiments.common.directory import ExperimentDirectory
-from sartor.experiments.common.saved import Part, check_recipe, damaged, recipe_for, slug
+from sartor.experiments.common.saved import Part, recipe_for, slug
 from sartor.experiments.emnist.methods import Family, families
-from sartor.experiments.emnist.settings import CONSTANTS, EmnistSettings, Order, divide, whole
-from sartor.files import read_json, save_tree, write_json
+from sartor.experiments.emnist.settings import CONSTANTS, EmnistSettings, Order, divide
 from sartor.interrupts import asked_to_stop
 from sartor.personal import Personal
-from sartor.runs.record import versions
-from sartor.types import Ints
+from sartor.types import Floats, Ints
 from sartor.workers import workers
 
 TUNING = 100
@@ -43,7 +40,10 @@ TUNING = 100
 AT_ONCE = 3
 """Methods that run at the same time on a GPU: while one computes, others are compiled."""
 
-ARRAYS = ("size", "test_size", "seen", "example_loss", "example_correct")
+SAVED = (
+    "method", "client", "domain", "size", "test_size", "seen", "example_loss", "example_correct"
+)  # fmt: skip
+"""What is saved of scores, besides their extra columns."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,25 +58,24 @@ class SeedResult(Part):
     scores: Scores
     facts: dict[str, Any]
 
-    def save(self, path: Path, recipe: str) -> None:
-        """Write it, completely or not at all."""
-        scores = self.scores
-        arrays = {name: np.asarray(getattr(scores, name)) for name in ARRAYS}
-        arrays |= {f"extra {name}": np.asarray(v) for name, v in scores.extra.items()}
-        about = {"clients": scores.client, "domain": scores.domain, "method": scores.method}
-        metadata = {"about": json.dumps(about), "facts": json.dumps(self.facts), "recipe": recipe}
-        save_tree(path, arrays, metadata)
+    def fields(self) -> dict[str, Any]:
+        """What is saved, by name."""
+        extra = {f"extra {name}": values for name, values in self.scores.extra.items()}
+        return {name: getattr(self.scores, name) for name in SAVED} | extra | {"facts": self.facts}
 
     @classmethod
-    def restored(cls, arrays: dict[str, Any], metadata: dict[str, str]) -> SeedResult:
-        """The result that a file holds."""
-        about, facts = (json.loads(metadata[key]) for key in ("about", "facts"))
-        columns: dict[str, Any] = {name: arrays.pop(name) for name in ARRAYS}
-        extra = {name.removeprefix("extra "): values for name, values in arrays.items()}
-        scores = Scores(
-            about["method"], about["clients"], domain=about["domain"], extra=extra, **columns
-        )
-        return cls(scores, dict(facts))
+    def restored(cls, fields: dict[str, Any]) -> SeedResult:
+        """The result that has these fields."""
+        facts, known = fields.pop("facts"), {n: fields.pop(n) for n in SAVED if n in fields}
+        extra = {name.removeprefix("extra "): values for name, values in fields.items()}
+        return cls(Scores(**known, extra=extra), facts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tried(Part):
+    """The validation losses of a family's candidates so far; infinite if training diverged."""
+
+    losses: Floats
 
 
 Results = dict[tuple[int, str], SeedResult]
@@ -105,7 +104,9 @@ class FixedClusters:
 @made_once(maxsize=8)
 def view(writers: ClientData, order: Order, seed: int, all_images: bool) -> ClientData:
     """The writers in an order, the last ones unseen; with ``all_images``, none held out."""
-    return whole(view(writers, order, seed, False)) if all_images else divide(writers, order, seed)
+    if all_images:
+        return merge_validation(view(writers, order, seed, False))
+    return divide(writers, order, seed)
 
 
 class FamilyRun:
@@ -132,11 +133,10 @@ class FamilyRun:
             if not self.data.sizes("test")[group].any():
                 raise DataError(f"{family.name}: no {name} writer has test images; add some")
         self._lock = threading.RLock()
-        self._left = set(family.methods())
         self._tuned: dict[str, Any] = {}
         self._trained: CentralModel | None = None
         self._seconds = 0.0
-        self._checkpoint = self._path(f"central-{family.name}")
+        self.checkpoint = self._path(f"central-{family.name}")
         self._common: dict[str, Any] = {
             "seed": self._seed, "engine": settings.engine, "progress": False
         }  # fmt: skip
@@ -164,10 +164,6 @@ class FamilyRun:
             result.save(path, recipe)
         else:
             result = SeedResult.load(path, recipe)
-        with self._lock:
-            self._left.discard(name)
-            if not self._left:
-                self._checkpoint.unlink(missing_ok=True)
         return result, new
 
     def _recipe(self, name: str) -> str:
@@ -179,8 +175,7 @@ class FamilyRun:
     def _recipe_for(self, algorithms: Iterable[Any], *settled: Any) -> str:
         """What a result depends on: how it is computed, the data, and the versions."""
         described = [describe(algorithm) for algorithm in algorithms if algorithm is not None]
-        what = json.dumps([described, *settled, [TUNING, *CONSTANTS]])
-        return recipe_for(json.dumps([what, self._writers.fingerprint, versions()]))
+        return recipe_for(described, settled, TUNING, CONSTANTS, self._writers.fingerprint)
 
     def central(self) -> CentralModel | None:
         """The central model; the first thread that needs it trains it."""
@@ -194,7 +189,7 @@ class FamilyRun:
             central = family.central.fit(
                 self.settings.model,
                 self._view(family.all_images),
-                checkpoint=self._checkpoint,
+                checkpoint=self.checkpoint,
                 on_chunk=lambda chunk: self._say(f"{family.name}, round {chunk.stop}"),
                 **self._common,
             )
@@ -256,31 +251,26 @@ class FamilyRun:
             grid = self.family.grid
             if grid and not self._tuned:
                 losses = self._validation_losses()
-                best, candidates = int(np.argmin(losses)), [plain(change) for change in grid]
-                self.family = self.family.with_settings(grid[best])
-                tried = list(zip(candidates, losses, strict=True))
-                self._tuned = {"chosen": candidates[best], "tried": tried}
+                best = grid[int(np.argmin(losses))]
+                self.family = self.family.with_settings(best)
+                self._tuned = {"chosen": best, "tried": list(zip(grid, losses, strict=True))}
             return self._tuned
 
     def _validation_losses(self) -> list[float]:
         """The loss of every candidate for seen writers of the first seed; saved one by one."""
         family, settings = self.family, self.settings
-        path = self._root / f"chosen-{slug(family.name)}.json"
+        path = self._root / f"chosen-{slug(family.name)}.safetensors"
         settled = [settings.network, settings.precision, settings.seed, family.order]
         algorithms = [family.central, *family.personal.values()]
-        recipe = self._recipe_for(algorithms, *map(plain, family.grid), settled)
-        saved = read_json(path) if path.exists() else {"recipe": recipe, "losses": []}
-        if not isinstance(saved, dict) or not isinstance(saved.get("losses"), list):
-            raise damaged(path)
-        check_recipe(path, saved.get("recipe"), recipe)
-        losses: list[float] = [np.inf if v is None else v for v in saved["losses"]]
+        recipe = self._recipe_for(algorithms, family.grid, settled)
+        losses = Tried.load(path, recipe).losses.tolist() if path.exists() else []
         for number in range(len(losses), len(family.grid)):
             self._say(f"{family.name}, candidate {number + 1} of {len(family.grid)}")
             try:
                 losses.append(self._try(family.with_settings(family.grid[number])))
             except DivergedError:
                 losses.append(np.inf)
-            write_json(path, jsonable({"recipe": recipe, "losses": losses}))
+            Tried(np.array(losses)).save(path, recipe)
         return losses
 
     def _try(self, family: Family) -> float:
@@ -326,6 +316,8 @@ def run_all(
             runs = [FamilyRun(*where, family, crew.say) for family in todo]
             tasks = [(run, name) for run in runs for name in run.family.methods()]
             crew.run([functools.partial(work, *task) for task in sorted(tasks, key=_rank)])
+            for run in runs:
+                run.checkpoint.unlink(missing_ok=True)
     return {key: results[key] for key in itertools.product(range(settings.seeds), names)}
 
 
@@ -365,15 +357,7 @@ def _memory() -> dict[str, int | None]:
     }
 
 
-def plain(change: dict[str, Any]) -> dict[str, Any]:
-    """A candidate's settings in plain values."""
-    return {
-        key: {"name": value.name, **dict(value.options)} if isinstance(value, Optimizer) else value
-        for key, value in change.items()
-    }
-
-
-def _thinned(values: npt.NDArray[Any], most: int = 100) -> list[float]:
+def _thinned(values: npt.NDArray[Any]) -> list[float]:
     """At most 100 values of a history, each the mean of some rounds."""
-    parts = np.array_split(np.asarray(values, np.float64), min(most, len(values)))
+    parts = np.array_split(np.asarray(values, np.float64), min(100, len(values)))
     return [round(float(part.mean()), 5) for part in parts]

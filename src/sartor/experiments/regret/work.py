@@ -28,8 +28,8 @@ from sartor.experiments.synthetic.methods import (
     measure,
 )
 from sartor.experiments.synthetic.population import TUNING, Population, SyntheticSettings, draw
+from sartor.experiments.synthetic.work import current_recipe
 from sartor.interrupts import asked_to_stop
-from sartor.runs.record import versions
 from sartor.types import Floats
 from sartor.workers import workers
 
@@ -100,8 +100,6 @@ class PopulationResult(Part):
         rates: the step sizes of ``TUNED``.
     """
 
-    recipe_key = "versions"
-
     exact: Floats
     chosen: Floats
     mixed: Floats
@@ -139,7 +137,7 @@ def run_all(
     results: dict[ResultKey, PopulationResult] = {}
     seconds: dict[str, float] = {}
     total = len(settings.samples) * len(LOCALS) * settings.seeds
-    recipe = str(versions())
+    recipe = current_recipe()
     with workers("advice", total, 1, progress) as crew:
 
         def work(samples: int) -> None:

@@ -33,6 +33,9 @@ SMOOTHING = 0.1
 TUNING = 2
 """How many populations step sizes are chosen on; these are not reported."""
 
+POPULATION = (CLIENTS, SYMBOLS, MOST, TEST, TUNING)
+"""What populations depend on besides the settings."""
+
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticSettings:

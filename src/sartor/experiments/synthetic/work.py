@@ -26,16 +26,12 @@ from sartor.experiments.synthetic.methods import (
     method_named,
 )
 from sartor.experiments.synthetic.population import (
-    CLIENTS,
-    MOST,
-    SYMBOLS,
+    POPULATION,
     TABLE_SAMPLES,
-    TEST,
     TUNING,
     SyntheticSettings,
     draw,
 )
-from sartor.runs.record import versions
 from sartor.types import Floats
 from sartor.workers import workers
 
@@ -80,7 +76,7 @@ class MethodResult(Part):
 
 def current_recipe() -> str:
     """What results depend on besides the settings: the constants and the versions."""
-    return recipe_for(repr([versions(), CONSTANTS, TUNING, CLIENTS, SYMBOLS, MOST, TEST]))
+    return recipe_for(CONSTANTS, POPULATION)
 
 
 ResultKey = tuple[int, str]
