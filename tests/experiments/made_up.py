@@ -65,8 +65,8 @@ def population_result(key):
     random = generator(*key)
     exact = 2 + random.random((3, 100))
     return PopulationResult(
-        exact, random.integers(3, size=(2, 100)).astype(float), 2 + random.random((4, 100)),
-        random.integers(-1, 4, size=100).astype(float), random.integers(2, size=100).astype(float),
+        exact, random.integers(3, size=(2, 100)), 2 + random.random((4, 100)),
+        random.integers(-1, 4, size=100), random.integers(2, size=100) > 0,
         np.array([0.25, 1.0, 2.0, 8.0]),
     )  # fmt: skip
 

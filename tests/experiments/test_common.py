@@ -85,7 +85,7 @@ def test_settings_may_grow_and_not_change(tmp_path):
 
 def test_other_directories_are_left_alone(tmp_path):
     finished(tmp_path / "out")
-    with pytest.raises(FileError, match=r"is not empty; continue its experiment with --resume"):
+    with pytest.raises(FileError, match=r"is not empty; resume its experiment with --resume"):
         directory(tmp_path / "out")
     with pytest.raises(FileError, match="is not of this experiment"):
         directory(tmp_path / "out", resume=True, name="other")

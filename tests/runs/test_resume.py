@@ -231,7 +231,7 @@ def test_stopped_at_every_single_write_the_bits_are_the_same(
     finished, tmp_path, monkeypatch, error, raised, message, after
 ):
     # The report is the slow part, and the last: it is left to the processes above.
-    monkeypatch.setattr(sys.modules[run.__module__], "write_report", lambda *_: None)
+    monkeypatch.setattr("sartor.runs.record.write_report", lambda *_: None)
     expected = contents(finished.directory)
     expected = {name: v for name, v in expected.items() if not name.startswith(REPORT)}
     saboteur = Saboteur(monkeypatch)
@@ -281,7 +281,7 @@ def test_more_rounds_are_a_run_of_that_many(finished, tmp_path):
 
 
 def test_stopped_at_every_single_write_after_adding_rounds(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules[run.__module__], "write_report", lambda *_: None)
+    monkeypatch.setattr("sartor.runs.record.write_report", lambda *_: None)
     expected = contents(finished.directory)
     expected = {name: v for name, v in expected.items() if not name.startswith(REPORT)}
     run(config("central.rounds=5"), tmp_path / "short")

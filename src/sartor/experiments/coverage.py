@@ -46,14 +46,12 @@ class Coverage:
         bound: the largest bound of all draws.
         left: what it bounds, in every draw; only the mean, if the bound is on the mean.
         right: the bound, in every draw.
-        delta: δ, the probability with which it may fail.
     """
 
     name: str
     bound: Bound
     left: Floats
     right: Floats
-    delta: float
 
     def covered(self, scale: float = 1.0) -> float:
         """The share of draws in which the bound holds, multiplied by a scale."""
@@ -61,17 +59,17 @@ class Coverage:
 
     def holds(self, scale: float = 1.0) -> bool:
         """Whether it holds in a share 1 − δ of the draws."""
-        return self.covered(scale) >= 1 - self.delta
+        return self.covered(scale) >= 1 - DELTA
 
     @property
     def found(self) -> float:
         """The value that the left side exceeds with probability δ."""
-        return float(np.quantile(self.left, 1 - self.delta, method="higher"))
+        return float(np.quantile(self.left, 1 - DELTA, method="higher"))
 
     @property
     def slack(self) -> float:
         """How many times too large it is: divided by more, it would not hold."""
-        ratio = np.quantile(self.left / self.right, 1 - self.delta, method="higher")
+        ratio = np.quantile(self.left / self.right, 1 - DELTA, method="higher")
         return float(1 / ratio) if ratio > 0 else np.inf
 
 
@@ -107,7 +105,7 @@ Sides = tuple[str, Floats, list[Bound] | Bound]
 
 
 def coverage(
-    draws: int = 1000, seed: int = 0, constants: bounds.Constants = "derived", delta: float = DELTA
+    draws: int = 1000, seed: int = 0, constants: bounds.Constants = "derived"
 ) -> list[Coverage]:
     """Compare every bound of the paper with its left side.
 
@@ -115,16 +113,15 @@ def coverage(
         draws: how many times samples are drawn.
         seed: seed of the draws.
         constants: ``"paper"`` or ``"derived"``.
-        delta: δ.
     """
-    drawn, common = Draws(draws, seed), {"d": 1, "delta": delta, "constants": constants}
+    drawn, common = Draws(draws, seed), {"d": 1, "delta": DELTA, "constants": constants}
     known = (_local, _global, _agnostic, _cluster, _combined)
     found = []
     for sides in (*known, _blitzer, _for_client, _interpolation, _dapper):
         name, left, bound = sides(drawn, common)
         each = bound if isinstance(bound, list) else [bound] * len(left)
         right = np.array([float(b) for b in each])
-        found.append(Coverage(name, max(each), left, right, delta))
+        found.append(Coverage(name, max(each), left, right))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a run writes besides its models: a log, the origin of its numbers, tables."""
+"""What a run writes besides its models: settings, a log, results and where they come from."""
 
 import contextlib
 import datetime
@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from sartor.central.fitting import mean_loss
 from sartor.engine import Chunk
 from sartor.errors import FileError
 from sartor.evaluation.statistics import jsonable
-from sartor.files import write_atomic, writing
+from sartor.files import is_free, sweep, write_atomic, write_json, writing
+from sartor.report import PAGES, PageKind, write_report
+from sartor.runs.toml import to_toml
 from sartor.types import Ints
 from sartor.version import __version__
 
@@ -94,6 +96,51 @@ class Events:
             ) from error
 
 
+class RunDirectory:
+    """The directory of a run or an experiment, a new one or one to resume.
+
+    A directory with anything else in it is refused, and nothing is written before :meth:`begin`.
+
+    Args:
+        out: the directory.
+        what: is run there: a "run" or an "experiment".
+        resume: whether to resume what is there.
+
+    Attributes:
+        path: the directory.
+        config: the file of the settings.
+        resumes: whether there is something to resume.
+        events: the log.
+    """
+
+    def __init__(self, out: str | Path, what: str, resume: bool) -> None:
+        self.path = Path(out)
+        self.config, self.events = self.path / "config.toml", Events(self.path / "events.jsonl")
+        self.resumes = resume and self.config.exists()
+        if self.path.exists() and not self.path.is_dir():
+            raise FileError(f"{out} is a file; --out names a directory")
+        if not (self.resumes or is_free(self.path)):
+            wrong = f"is not empty; resume its {what} with --resume (and the same settings), or"
+            if resume:
+                wrong = f"holds no {what} to resume, but other files;"
+            raise FileError(f"{out} {wrong} choose another --out")
+
+    def begin(self, settings: Mapping[str, Any], done: int = 0) -> None:
+        """Write the settings, and start the log or continue it after ``done`` rounds."""
+        write_atomic(self.config, to_toml(settings))
+        sweep(self.path)
+        self.events.start(done if self.resumes else None)
+
+    def finish(
+        self, results: Any, clients: pa.Table, seconds: float, pages: Mapping[str, PageKind] = PAGES
+    ) -> None:
+        """Write the results, the table of clients and the report; it took some seconds."""
+        write_table(self.path / "per_client.parquet", clients)
+        write_json(self.path / "results.json", results)
+        write_report([self.path], self.path / "report.html", pages)
+        self.events.write("finished", seconds=seconds)
+
+
 def provenance() -> dict[str, Any]:
     """Versions, device and date: where numbers come from."""
     device = jax.devices()[0]
@@ -113,6 +160,19 @@ def versions() -> dict[str, str]:
     """The versions of Sartor and of the packages that its numbers depend on."""
     found = {package: importlib.metadata.version(package) for package in PACKAGES}
     return {"sartor": __version__, **found}
+
+
+def stacked(tables: Iterable[tuple[Mapping[str, Any], pa.Table]]) -> pa.Table:
+    """Tables below each other. Each comes with columns that are the same in all of its rows.
+
+    >>> stacked([({"method": "Local"}, pa.table({"loss": [0.5, 1.0]}))]).to_pylist()
+    [{'method': 'Local', 'loss': 0.5}, {'method': 'Local', 'loss': 1.0}]
+    """
+    found = []
+    for labels, table in tables:
+        first = {name: pa.repeat(label, len(table)) for name, label in labels.items()}
+        found.append(pa.table({**first, **dict(zip(table.column_names, table, strict=True))}))
+    return pa.concat_tables(found, promote_options="default")
 
 
 def write_table(path: Path, table: pa.Table) -> None:

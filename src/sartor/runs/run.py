@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from sartor.central.checkpoint import difference, saved_round
 from sartor.data import ClientData
-from sartor.errors import CheckpointError, ConfigError, DataError, FileError
+from sartor.errors import CheckpointError, ConfigError, DataError
 from sartor.evaluation import Scores, compare
 from sartor.evaluation.statistics import Metric, jsonable
-from sartor.files import is_free, sweep, write_atomic, write_json
 from sartor.models import Model, check
 from sartor.personal.fitting import check_fit
-from sartor.report import write_report
 from sartor.runs.config import Config, parse_config, read_config
-from sartor.runs.record import Events, noted, provenance, write_table
+from sartor.runs.record import RunDirectory, noted, provenance, stacked
 from sartor.runs.toml import to_toml
 
 
@@ -71,8 +68,9 @@ def run(
 def _run(
     config: Config, out: Path, resume: bool, progress: bool | None, warned: list[str]
 ) -> Run:  # fmt: skip
+    directory = RunDirectory(out, "run", resume)
     checkpoint = out / "checkpoint" / "central.safetensors"
-    done = _look(config, out, checkpoint, resume)
+    done = _rounds_done(config, directory.config, checkpoint) if directory.resumes else 0
     began = time.perf_counter()
     seconds: dict[str, float] = {}
 
@@ -86,10 +84,8 @@ def _run(
     config.central.checkpoint_for(checkpoint, model, data, **how).check()
     clock("data")
     # Nothing is written before this line, so a refused configuration leaves no directory.
-    write_atomic(out / "config.toml", to_toml(config.to_table()))
-    sweep(out)
-    events, sizes = Events(out / "events.jsonl"), data.sizes("train")
-    events.start(done if resume else None)
+    directory.begin(config.to_table(), done)
+    events, sizes = directory.events, data.sizes("train")
     if done < config.central.rounds:  # models of fewer rounds are out of date
         shutil.rmtree(out / "models", ignore_errors=True)
     central = config.central.fit(
@@ -115,25 +111,13 @@ def _run(
     results = _results(config, data, central.loss, scores, seconds)
     results["cost"] = {method: cost.total() for method, cost in costs.items() if cost is not None}
     results["warnings"] = warned
-    write_table(out / "per_client.parquet", _clients(scores))
-    write_json(out / "results.json", results)
-    write_report([out], out / "report.html")
-    events.write("finished", seconds=sum(seconds.values()))
+    clients = stacked(({"method": s.method}, s.table()) for s in scores)
+    directory.finish(results, clients, sum(seconds.values()))
     return Run(out, results, tuple(scores))
 
 
-def _look(config: Config, out: Path, checkpoint: Path, resume: bool) -> int:
-    """Refuse a directory that the run cannot use, and count the rounds that are done there."""
-    path = out / "config.toml"
-    if not (resume and path.exists()):
-        if is_free(out):
-            return 0
-        if resume:
-            raise FileError(f"{out} holds no run to resume, but other files; choose another --out")
-        raise FileError(
-            f"{out} is not empty; resume its run with --resume (and the same settings), or choose "
-            "another --out"
-        )
+def _rounds_done(config: Config, path: Path, checkpoint: Path) -> int:
+    """The rounds that an earlier run has done; its configuration must be the same."""
     before, now = read_config(path).to_table(), config.to_table()
     for table in (before, now):
         table["central"] = {k: v for k, v in table["central"].items() if k != "rounds"}
@@ -145,8 +129,8 @@ def _look(config: Config, out: Path, checkpoint: Path, resume: bool) -> int:
     done = saved_round(checkpoint)
     if done > config.central.rounds:
         raise ConfigError(
-            f"central.rounds is {config.central.rounds}, but the run in {out} has already done "
-            f"{done} rounds; give at least {done}, or choose another --out"
+            f"central.rounds is {config.central.rounds}, but the run in {path.parent} has already "
+            f"done {done} rounds; give at least {done}, or choose another --out"
         )
     return done
 
@@ -197,9 +181,3 @@ def _chosen(scores: Scores) -> dict[str, dict[str, int]]:
     """How many clients have each λ and each cluster, if the method has any."""
     names = [name for name in ("lambda", "cluster") if name in scores.extra]
     return {name: dict(Counter(f"{v:g}" for v in np.sort(scores.extra[name]))) for name in names}
-
-
-def _clients(scores: list[Scores]) -> pa.Table:
-    """One row for each method and client."""
-    tables = [s.table().add_column(0, "method", pa.repeat(s.method, len(s))) for s in scores]
-    return pa.concat_tables(tables, promote_options="default")

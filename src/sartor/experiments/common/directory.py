@@ -9,10 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from sartor.errors import CheckpointError, FileError
-from sartor.files import is_free, sweep, write_atomic, write_json
-from sartor.report import PageKind, write_report
-from sartor.runs.record import Events, provenance, write_table
-from sartor.runs.toml import to_toml
+from sartor.report import PageKind
+from sartor.runs.record import RunDirectory, provenance
 
 
 def plain_settings(settings: Any) -> dict[str, Any]:
@@ -22,9 +20,7 @@ def plain_settings(settings: Any) -> dict[str, Any]:
 
 
 class ExperimentDirectory:
-    """A directory for a new experiment, or one to resume.
-
-    A directory with anything else in it is refused, and nothing is written before :meth:`begin`.
+    """The directory of an experiment, a new one or one to resume.
 
     Args:
         out: the directory.
@@ -33,29 +29,27 @@ class ExperimentDirectory:
         settings: its settings.
         resume: whether to resume the experiment that is there.
         may_grow: settings that may be extended by a resumed run: larger numbers, longer lists.
+
+    Attributes:
+        checkpoint: where finished parts are saved.
+        events: the log.
     """
 
     def __init__(
         self, out: str | Path, name: str, page: PageKind, settings: Any, *, resume: bool,
         may_grow: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.path, self._name, self._page, self._resume = Path(out), name, page, resume
-        self._settings, self._may_grow = plain_settings(settings), may_grow
-        self._began, self._before = time.perf_counter(), 0.0
-        self.events = Events(self.path / "events.jsonl")
-        self._check()
-
-    @property
-    def checkpoint(self) -> Path:
-        """Where finished parts are saved."""
-        return self.path / "checkpoint"
+        self._directory = RunDirectory(out, "experiment", resume)
+        self.checkpoint, self.events = Path(out) / "checkpoint", self._directory.events
+        self._name, self._page, self._settings = name, page, plain_settings(settings)
+        if self._directory.resumes:
+            self._check_settings(self._directory.config, may_grow)
+        self._began = time.perf_counter()
 
     def begin(self) -> None:
         """Write the settings, and start or continue the log."""
-        write_atomic(self.path / "config.toml", to_toml({self._name: self._settings}))
-        sweep(self.path)
-        self._before = self.events.elapsed() if self._resume else 0.0
-        self.events.start(0 if self._resume else None)
+        self._directory.begin({self._name: self._settings})
+        self._began -= self.events.elapsed()
 
     def finish(
         self, found: Mapping[str, Any], clients: pa.Table, seconds: Mapping[str, float]
@@ -70,37 +64,21 @@ class ExperimentDirectory:
         Returns:
             The content of ``results.json``.
         """
-        total = round(self._before + time.perf_counter() - self._began, 1)
+        total = round(time.perf_counter() - self._began, 1)
         wall = {"total": total, "cells": dict(seconds)}
         results = {"experiment": self._name, **found, **provenance(), "wall_seconds": wall}
-        write_table(self.path / "per_client.parquet", clients)
-        write_json(self.path / "results.json", results)
-        write_report([self.path], self.path / "report.html", {self._name: self._page})
-        self.events.write("finished", seconds=total)
+        self._directory.finish(results, clients, total, {self._name: self._page})
         return results
 
-    def _check(self) -> None:
-        out, path = self.path, self.path / "config.toml"
-        if self._resume and path.exists():
-            self._check_settings(path)
-        elif out.exists() and not out.is_dir():
-            raise FileError(f"{out} is a file; --out names a directory")
-        elif not is_free(out):
-            wrong = "is not empty; continue its experiment with --resume, or"
-            if self._resume:
-                wrong = "holds no experiment to resume, but other files;"
-            raise FileError(f"{out} {wrong} choose another --out")
-
-    def _check_settings(self, path: Path) -> None:
+    def _check_settings(self, path: Path, may_grow: Sequence[str]) -> None:
         try:
             before = dict(tomllib.loads(path.read_text(encoding="utf-8"))[self._name])
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise FileError(f"{path} is not of this experiment; choose another --out") from error
         for key in {**self._settings, **before}:
             was, now = before.get(key), self._settings.get(key)
-            may_grow = key in self._may_grow
-            if was != now and not (may_grow and _extends(now, was)):
-                give = "at least these" if may_grow else "the same settings"
+            if was != now and not (key in may_grow and _extends(now, was)):
+                give = "at least these" if key in may_grow else "the same settings"
                 raise CheckpointError(
                     f"{path} has {key} = {was}, not {now}; give {give}, or choose another --out"
                 )

@@ -19,6 +19,7 @@ from sartor.experiments.emnist.settings import COLUMNS, GROUPS, PAPER, VALIDATIO
 from sartor.experiments.emnist.words import TABLES, as_claimed, method_name, quick_version, verdict
 from sartor.experiments.emnist.work import Results, SeedResult
 from sartor.report.numbers import points
+from sartor.runs.record import stacked
 from sartor.types import Floats
 
 
@@ -206,12 +207,10 @@ def most_memory(results: Iterable[SeedResult]) -> dict[str, int | None]:
 
 def client_table(results: Results) -> pa.Table:
     """One row for each method, seed and writer."""
-    tables = []
-    for (seed, name), result in results.items():
-        table = result.scores.table()
-        table = table.add_column(0, "seed", pa.array(np.full(len(table), seed)))
-        tables.append(table.add_column(0, "method", pa.array([name] * len(table), pa.string())))
-    return pa.concat_tables(tables, promote_options="default")
+    return stacked(
+        ({"method": name, "seed": seed}, result.scores.table())
+        for (seed, name), result in results.items()
+    )
 
 
 def as_text(results: Mapping[str, Any]) -> Iterator[str]:

@@ -16,11 +16,13 @@ from sartor.experiments.regret.work import (
     LOCALS,
     POLICIES,
     TUNED,
+    PopulationResult,
     RegretSettings,
     Results,
 )
 from sartor.experiments.synthetic.methods import RATES
 from sartor.experiments.synthetic.population import CLIENTS
+from sartor.runs.record import stacked
 from sartor.types import Floats
 
 
@@ -79,19 +81,20 @@ def _estimate(values: Floats) -> dict[str, float]:
 
 def client_table(results: Results) -> pa.Table:
     """A row for every client of every population."""
-    tables = []
-    for (samples, local, population), result in results.items():
-        tables.append(pa.table({
-            "samples": [samples] * CLIENTS, "local": [local] * CLIENTS,
-            "population": [population] * CLIENTS, "client": list(range(CLIENTS)),
-            "advice": [SHARING[int(n)] for n in result.chosen[0]],
-            "bounds_say": [SHARING[int(n)] for n in result.chosen[1]],
-            "lambda": pa.array(
-                [LAMBDAS[int(n)] if n >= 0 else None for n in result.lambda_], pa.float64()
-            ),
+
+    def table(result: PopulationResult) -> pa.Table:
+        return pa.table({
+            "client": range(CLIENTS),
+            "advice": np.array(SHARING)[result.chosen[0]],
+            "bounds_say": np.array(SHARING)[result.chosen[1]],
+            "lambda": pa.array(np.array(LAMBDAS)[result.lambda_], mask=result.lambda_ < 0),
             **{f"loss_{name}": losses for name, losses in result.losses().items()},
-        }))  # fmt: skip
-    return pa.concat_tables(tables)
+        })  # fmt: skip
+
+    return stacked(
+        ({"samples": samples, "local": local, "population": population}, table(result))
+        for (samples, local, population), result in results.items()
+    )
 
 
 def as_text(results: Mapping[str, Any]) -> list[str]:

@@ -30,7 +30,7 @@ from sartor.experiments.synthetic.methods import (
 from sartor.experiments.synthetic.population import TUNING, Population, SyntheticSettings, draw
 from sartor.experiments.synthetic.work import current_recipe
 from sartor.interrupts import asked_to_stop
-from sartor.types import Floats
+from sartor.types import Bools, Floats, Ints
 from sartor.workers import workers
 
 LAMBDAS = (0.25, 0.5, 0.75, 1.0)
@@ -101,19 +101,18 @@ class PopulationResult(Part):
     """
 
     exact: Floats
-    chosen: Floats
+    chosen: Ints
     mixed: Floats
-    lambda_: Floats
-    vacuous: Floats
+    lambda_: Ints
+    vacuous: Bools
     rates: Floats
 
     def losses(self) -> dict[str, Floats]:
         """The expected loss of every client under each policy."""
         clients = np.arange(self.exact.shape[1])
-        advice, bounds = (self.exact[rows.astype(int), clients] for rows in self.chosen)
+        advice, bounds = (self.exact[rows, clients] for rows in self.chosen)
         constant = dict(zip(CONSTANT, (*self.exact, *self.mixed), strict=True))
-        mixed = self.mixed[self.lambda_.astype(int), clients]
-        mixed = np.where(self.lambda_ < 0, advice, mixed)
+        mixed = np.where(self.lambda_ < 0, advice, self.mixed[self.lambda_, clients])
         return {**constant, "advice": advice, "bounds": bounds, "interpolation": mixed}
 
     def regret(self) -> dict[str, Floats]:
@@ -212,13 +211,12 @@ def advise_population(
     scores = _scores(synthetic, population, algorithms, LAMBDAS)
     exact = np.stack([each.exact for each in scores])
     interpolates = advice.advice == "interpolation"
-    lambda_ = np.where(interpolates, np.searchsorted(LAMBDAS, advice.lambda_), -1)
     chosen = [[SHARING.index(str(n)) for n in by] for by in (advice.sharing, advice.bounds_say)]
     return PopulationResult(
         exact=exact[: len(SHARING)],
-        chosen=np.array(chosen, float),
+        chosen=np.array(chosen),
         mixed=exact[len(SHARING) :],
-        lambda_=lambda_.astype(float),
-        vacuous=advice.vacuous.astype(float),
+        lambda_=np.where(interpolates, np.searchsorted(LAMBDAS, advice.lambda_), -1),
+        vacuous=advice.vacuous,
         rates=np.array([rates[name] for name in TUNED]),
     )

@@ -23,6 +23,7 @@ from sartor.experiments.synthetic.population import (
     smoothed,
 )
 from sartor.experiments.synthetic.work import CLUSTERS, MethodResult, Results, table_key
+from sartor.runs.record import stacked
 from sartor.types import Floats
 
 PAPER = {1: 3.4, 2: 3.1, 3: 2.9, 4: 2.7, 5: 2.7}
@@ -127,26 +128,25 @@ def _over_seeds(values: Floats) -> list[float]:
 
 def client_table(results: Results) -> pa.Table:
     """One row for each method, number of samples, seed and client."""
-    tables = []
-    for samples, name in sorted(results):
-        result = results[samples, name]
+
+    def table(result: MethodResult) -> pa.Table:
         seeds, clients = result.test.shape
-        columns = {
-            "samples": np.full(result.test.size, samples),
-            "method": [name] * result.test.size,
+        missing = np.full(result.test.shape, np.nan)
+        values = {
+            "loss": result.test, "exact_loss": result.exact,
+            "lambda": missing if result.lambda_ is None else result.lambda_,
+            "cluster": missing if result.cluster is None else result.cluster,
+        }  # fmt: skip
+        return pa.table({
             "seed": np.repeat(np.arange(seeds), clients),
             "client": [f"client-{k:03d}" for k in range(clients)] * seeds,
-        }
-        values = {
-            "loss": result.test, "exact_loss": result.exact, "lambda": result.lambda_,
-            "cluster": result.cluster,
-        }  # fmt: skip
-        missing = np.full(result.test.shape, np.nan)
-        for column, found in values.items():
-            full = missing if found is None else found
-            columns[column] = full.reshape(-1).astype(np.float32)
-        tables.append(pa.table(columns))
-    return pa.concat_tables(tables)
+            **{name: found.reshape(-1).astype(np.float32) for name, found in values.items()},
+        })  # fmt: skip
+
+    return stacked(
+        ({"samples": samples, "method": name}, table(results[samples, name]))
+        for samples, name in sorted(results)
+    )
 
 
 def as_text(results: Mapping[str, Any]) -> Iterator[str]:
