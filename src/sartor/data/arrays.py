@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data.dataset import ClientData, Column, equal_length, shape_of
-from sartor.data.encoding import Coder, Place, as_arrow, as_column, finish
+from sartor.data.encoding import as_arrow, as_column, constant, finish, numbered, text_of
 from sartor.errors import DataError, nearest
 
 
@@ -48,7 +48,7 @@ def from_dict(
     columns = {name: np.concatenate([t[name] for t in tables.values()]) for name in first}
     owner = np.repeat(np.arange(len(tables)), [len(t["y"]) for t in tables.values()])
     by_name = {n: _by_client(n, values, list(tables)) for n, values in (metadata or {}).items()}
-    return finish(columns, owner, Coder({client: k for k, client in enumerate(tables)}), by_name)
+    return finish(columns, owner, list(tables), by_name)
 
 
 def from_arrays(
@@ -72,14 +72,14 @@ def from_arrays(
     if "y" in features:
         raise DataError("x: a feature must not be named 'y', which is the labels' name")
     columns = {name: as_column(values) for name, values in {**features, "y": y}.items()}
-    clients, domains, metadata = Coder(), Coder(), {}
-    owner = clients.add(as_arrow(client, "client"), "client", Place())
+    clients, metadata = as_arrow(client, "client"), {}
+    owner, found = numbered(clients, "client")
     equal_length({**columns, "client": owner})
     if domain is not None:
-        codes = domains.add(as_arrow(domain, "domain"), "domain", Place())
-        equal_length({"client": owner, "domain": codes})
-        metadata["domain"] = domains.constant(owner, clients.texts(), "domain")
-    return finish(columns, owner, clients, metadata)
+        domains = as_arrow(domain, "domain")
+        equal_length({"client": owner, "domain": domains.to_numpy()})
+        metadata["domain"] = constant(domains, "domain", owner, clients)
+    return finish(columns, owner, [text_of(value) for value in found], metadata)
 
 
 def _client_columns(client: str, values: Any) -> dict[str, Column]:

@@ -1,9 +1,6 @@
 """Values of tables and arrays as columns: words become numbers, missing values become errors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,67 +26,49 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
-@dataclass
-class Coder:
-    """Numbers values in the order of their first appearance, over any number of batches.
+def numbered(values: Any, column: str, clients: Any = None) -> tuple[Ints, list[Any]]:
+    """Number the values of an Arrow column in the order of their first appearance.
 
-    >>> coder = Coder()
-    >>> coder.add(pa.array(["b", "a", "b"]), "pet", Place()).tolist(), coder.texts()
+    Args:
+        values: the values; none may be missing.
+        column: the column's name, for an error.
+        clients: the client of each row, if it is known, for an error.
+
+    >>> codes, values = numbered(as_arrow(["b", "a", "b"], "pet"), "pet")
+    >>> codes.tolist(), values
     ([0, 1, 0], ['b', 'a'])
     """
-
-    values: dict[Any, int] = field(default_factory=dict)
-    batches: list[Ints] = field(default_factory=list)
-
-    def add(self, values: Any, column: str, place: Place) -> Ints:
-        """The numbers of some more values."""
-        refuse_missing(values, column, place)
-        coded = values.dictionary_encode()
-        known = self.values
-        numbers = [known.setdefault(value, len(known)) for value in coded.dictionary.to_pylist()]
-        self.batches.append(np.array(numbers, dtype=np.int64)[coded.indices.to_numpy()])
-        return self.batches[-1]
-
-    def codes(self) -> Ints:
-        """The numbers of all values that were added."""
-        return np.concatenate(self.batches)
-
-    def texts(self) -> list[str]:
-        """The values as texts, by number."""
-        return [text_of(value) for value in self.values]
-
-    def sorted(self) -> tuple[Column, tuple[str, ...]]:
-        """The class numbers of all values, by their sorted order, and the sorted words."""
-        names = sorted(self.values)
-        rank = np.empty(len(names), dtype=np.int32)
-        rank[[self.values[name] for name in names]] = np.arange(len(names))
-        return rank[self.codes()], tuple(names)
-
-    def constant(self, owner: Ints, ids: Sequence[str], column: str) -> list[Any]:
-        """The one value of each client, of values that were added row by row."""
-        codes, values = self.codes(), list(self.values)
-        _, first = np.unique(owner, return_index=True)
-        for i in np.flatnonzero(codes != codes[first[owner]])[:1]:
-            k = owner[i]
-            raise DataError(
-                f"client {ids[k]!r}, column {column!r}: {values[codes[first[k]]]!r} in row "
-                f"{first[k]} but {values[codes[i]]!r} in row {i}; a client needs one value"
-            )
-        return [values[code] for code in codes[first]]
+    refuse_missing(values, column, clients)
+    if not len(values):  # perhaps of Arrow's null type, which has no dictionaries
+        return np.zeros(0, np.int64), []
+    coded = values.dictionary_encode().combine_chunks()
+    return coded.indices.to_numpy().astype(np.int64), coded.dictionary.to_pylist()
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a batch lies in its table, to say where a wrong value is."""
+def numbered_words(values: Any, column: str, clients: Any) -> tuple[Column, tuple[str, ...]]:
+    """Number words in their sorted order, and list them."""
+    codes, words = numbered(values, column, clients)
+    names, rank = np.unique(np.array(words, dtype=object), return_inverse=True)
+    return rank.astype(np.int32)[codes], tuple(names)
 
-    row: int = 0
-    owner: Ints | None = None
-    clients: Coder = field(default_factory=Coder)
 
-    def of(self, i: int, column: str) -> str:
-        """The place of the batch's i-th value."""
-        client = "" if self.owner is None else f"client {self.clients.texts()[self.owner[i]]!r}, "
-        return f"{client}column {column!r}, row {self.row + i}"
+def constant(values: Any, column: str, owner: Ints, clients: Any) -> list[Any]:
+    """The one value of each client, of an Arrow column with one for each row."""
+    codes, found = numbered(values, column, clients)
+    _, first = np.unique(owner, return_index=True)
+    for i in np.flatnonzero(codes != codes[first[owner]])[:1]:
+        k = first[owner[i]]
+        raise DataError(
+            f"client {text_of(clients[i].as_py())!r}, column {column!r}: {found[codes[k]]!r} in "
+            f"row {k} but {found[codes[i]]!r} in row {i}; a client needs one value"
+        )
+    return [found[code] for code in codes[first]]
+
+
+def place(i: int, column: str, clients: Any = None, row: int = 0) -> str:
+    """Where the i-th value of a batch is that begins at a row of its table, for an error."""
+    client = "" if clients is None else f"client {text_of(clients[i].as_py())!r}, "
+    return f"{client}column {column!r}, row {row + i}"
 
 
 def is_text(kind: Any) -> bool:
@@ -98,14 +77,15 @@ def is_text(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-def refuse_missing(values: Any, column: str, place: Place) -> None:
-    """Nulls, NaN and empty texts are missing values."""
+def refuse_missing(values: Any, column: str, clients: Any = None, row: int = 0) -> None:
+    """Nulls, NaN and empty texts are missing values; an error names the :func:`place`."""
     missing = pc.is_null(values, nan_is_null=True)
     if is_text(values.type):
         missing = pc.or_kleene(missing, pc.equal(values, ""))
     i = pc.index(missing, True).as_py()
     if i >= 0:
-        raise DataError(f"{place.of(i, column)}: the value is missing; fill it or drop the row")
+        where = place(i, column, clients, row)
+        raise DataError(f"{where}: the value is missing; fill it or drop the row")
 
 
 def as_column(values: npt.ArrayLike) -> Column:
@@ -116,25 +96,25 @@ def as_column(values: npt.ArrayLike) -> Column:
 
 
 def as_arrow(values: npt.ArrayLike, name: str) -> Any:
-    """As an Arrow array."""
+    """As an Arrow column."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise DataError(f"{name}: one value for each row is needed, got shape {array.shape}")
     try:
-        return pa.array(array if array.dtype.kind in "biuf" else array.tolist())
+        return pa.chunked_array([array if array.dtype.kind in "biuf" else array.tolist()])
     except pa.ArrowException as error:
         raise DataError(f"{name}: values of one type are needed ({error})") from error
 
 
 def finish(
-    columns: Mapping[str, Column], owner: Ints, clients: Coder, metadata: Mapping[str, Any]
+    columns: Mapping[str, Column], owner: Ints, ids: Sequence[str], metadata: Mapping[str, Any]
 ) -> ClientData:
     """Number labels that are words, then assemble."""
     columns, label_names = dict(columns), None
-    if "y" in columns and columns["y"].dtype.kind in "OUT":
-        words, texts = Coder(), as_arrow(columns["y"], "y")
-        if not is_text(texts.type) and not pa.types.is_null(texts.type):
-            raise DataError(f"column 'y': labels must be numbers or words, got {texts.type}")
-        words.add(texts, "y", Place(0, owner, clients))
-        columns["y"], label_names = words.sorted()
-    return assemble(columns, owner, clients.texts(), metadata=metadata, label_names=label_names)
+    if columns["y"].dtype.kind in "OUT":
+        words = as_arrow(columns["y"], "y")
+        if not is_text(words.type) and not pa.types.is_null(words.type):
+            raise DataError(f"column 'y': labels must be numbers or words, got {words.type}")
+        clients = pa.DictionaryArray.from_arrays(owner, ids)
+        columns["y"], label_names = numbered_words(words, "y", clients)
+    return assemble(columns, owner, ids, metadata=metadata, label_names=label_names)

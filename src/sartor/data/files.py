@@ -13,7 +13,7 @@ from sartor.data.hdf5 import hdf5_parts
 from sartor.data.leaf import is_leaf, leaf_parts
 from sartor.data.sqlite import sqlite_parts
 from sartor.data.store import is_store, open_store
-from sartor.data.tables import PARQUET, Roles, read_table, table_bytes
+from sartor.data.tables import PARQUET, read_table, table_bytes
 from sartor.errors import ConfigError, FileError
 from sartor.files import cache_root
 
@@ -97,7 +97,7 @@ def open(
         _log.info("%s: about %d MB, mapped from %s", path, size >> 20, store)
     if parts:
         return read_parts(parts, store)
-    return read_table(path, Roles(str(client), str(label), features, domain, metadata), store)
+    return read_table(path, store, roles | {"metadata": metadata})
 
 
 def _recognise(path: Path) -> str:

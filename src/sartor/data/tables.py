@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from sartor.data import encoding
 from sartor.data.dataset import ClientData, Column, assemble
-from sartor.data.encoding import Coder, Place, as_column, is_text, refuse_missing
 from sartor.data.federated import reading
 from sartor.data.store import Blocks, BlocksOnDisk, column_file, through_store
 from sartor.errors import ConfigError, DataError, nearest
@@ -56,23 +56,12 @@ def from_frame(
         table = pa.Table.from_pandas(frame, preserve_index=False) if pandas else pa.table(frame)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"the frame cannot be converted to Arrow: {error}") from error
-    plan = _plan(table.schema, Roles(client, label, features, domain, metadata))
+    plan = _plan(table.schema, client, label, features, domain, metadata)
     return _collect(table.to_batches(), plan)
 
 
-@dataclass(frozen=True)
-class Roles:
-    """The arguments of `from_frame` that name columns."""
-
-    client: str
-    label: str
-    features: Sequence[str] | None
-    domain: str | None
-    metadata: Sequence[str]
-
-
-def read_table(path: Path, roles: Roles, store: Path | None = None) -> ClientData:
-    """Client data from a CSV or Parquet file.
+def read_table(path: Path, store: Path | None, roles: Mapping[str, Any]) -> ClientData:
+    """Client data from a CSV or Parquet file, in the roles that are arguments of `from_frame`.
 
     With `store`, the features are written to that native directory while reading and
     memory-mapped from there.
@@ -110,34 +99,46 @@ class _Plan:
     features: tuple[str, ...]
     metadata: Mapping[str, str]
 
+    @property
+    def others(self) -> list[str]:
+        """The columns that are no features, each of them once."""
+        return list(dict.fromkeys([self.client, self.label, *self.metadata.values()]))
 
-def _plan(schema: Any, roles: Roles) -> _Plan:
+
+def _plan(
+    schema: Any,
+    client: str,
+    label: str,
+    features: Sequence[str] | None,
+    domain: str | None,
+    metadata: Sequence[str],
+) -> _Plan:
     names = list(schema.names)
     if len(set(names)) < len(names):
         raise DataError(f"column names must be unique, got {names}")
-    for role, value in (("features", roles.features), ("metadata", roles.metadata)):
+    for role, value in (("features", features), ("metadata", metadata)):
         if isinstance(value, str):
             raise ConfigError(f"{role}={value!r}: a list of column names is needed, not one text")
     # pandas takes anything for a name, and Arrow makes it a text.
-    client, label = str(roles.client), str(roles.label)
-    features, metadata = [str(n) for n in roles.features or ()], [str(n) for n in roles.metadata]
-    domain = [] if roles.domain is None else [str(roles.domain)]
-    asked = {"client": [client], "label": [label], "features": features}
-    asked |= {"domain": domain, "metadata": metadata}
+    client, label = str(client), str(label)
+    inputs, others = [str(n) for n in features or ()], [str(n) for n in metadata]
+    domains = [] if domain is None else [str(domain)]
+    asked = {"client": [client], "label": [label], "features": inputs}
+    asked |= {"domain": domains, "metadata": others}
     for role, columns in asked.items():
         for name in columns:
             if name not in names:
                 raise ConfigError(f"{role}={name!r}: no such column; {nearest(name, names)}")
             if columns.count(name) > 1:
                 raise ConfigError(f"{role}: {name!r} is named twice")
-    if client == label or {client, label} & set(features):
+    if client == label or {client, label} & set(inputs):
         raise ConfigError(
-            f"client={client!r}, label={label!r}, features={features!r}: the client and the label "
+            f"client={client!r}, label={label!r}, features={inputs!r}: the client and the label "
             "must be two columns, and neither a feature"
         )
-    if roles.features is None:
-        features = [name for name in names if name not in {client, label, *domain, *metadata}]
-    for name in features:
+    if features is None:
+        inputs = [name for name in names if name not in {client, label, *domains, *others}]
+    for name in inputs:
         kind = schema.field(name).type
         if not _numeric(kind):
             raise DataError(
@@ -147,12 +148,12 @@ def _plan(schema: Any, roles: Roles) -> _Plan:
     kind = schema.field(label).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if not _numeric(kind) and not is_text(kind):
+    if not _numeric(kind) and not encoding.is_text(kind):
         raise DataError(f"column {label!r} cannot be a label ({kind}): numbers or words are needed")
-    by_name = {name: name for name in metadata}
-    if domain:
-        by_name["domain"] = domain[0]
-    return _Plan(client, label, tuple(features), by_name)
+    by_name = {name: name for name in others}
+    if domains:
+        by_name["domain"] = domains[0]
+    return _Plan(client, label, tuple(inputs), by_name)
 
 
 def _numeric(kind: Any) -> bool:
@@ -160,18 +161,17 @@ def _numeric(kind: Any) -> bool:
     return any(test(kind) for test in tests) or pa.types.is_null(kind)
 
 
-def _parquet(path: Path, roles: Roles) -> tuple[_Plan, Iterable[Any]]:
+def _parquet(path: Path, roles: Mapping[str, Any]) -> tuple[_Plan, Iterable[Any]]:
     # Pre-buffering would hold the whole file in memory while its batches are read.
     file = pa.parquet.ParquetFile(path, pre_buffer=False)
-    plan = _plan(file.schema_arrow, roles)
-    used = [plan.client, plan.label, *plan.features, *plan.metadata.values()]
-    return plan, file.iter_batches(columns=list(dict.fromkeys(used)))
+    plan = _plan(file.schema_arrow, **roles)
+    return plan, file.iter_batches(columns=[*plan.others, *plan.features])
 
 
-def _csv(path: Path, roles: Roles) -> tuple[_Plan, Iterable[Any]]:
+def _csv(path: Path, roles: Mapping[str, Any]) -> tuple[_Plan, Iterable[Any]]:
     blocks = pa.csv.ReadOptions(block_size=1 << 24)
     schema = pa.csv.open_csv(path, read_options=blocks).schema
-    plan = _plan(schema, roles)
+    plan = _plan(schema, **roles)
     # Types are guessed from the first block: whole numbers there may be followed by others, and
     # ids such as 007 are texts.
     numbers = [n for n in plan.features if not pa.types.is_boolean(schema.field(n).type)]
@@ -183,63 +183,62 @@ def _csv(path: Path, roles: Roles) -> tuple[_Plan, Iterable[Any]]:
 def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) -> ClientData:
     """Read batches one after another. The features may go to a folder, all else is in memory."""
     x = Blocks() if folder is None else BlocksOnDisk(folder / column_file(0))
-    clients, words = Coder(), Coder()
-    coders = {name: Coder() for name in plan.metadata}
-    labels: list[Column] = []
-    row = 0
+    kept, row = [], 0
     for batch in batches:
-        if not len(batch):
-            continue
-        column = {name: _decoded(batch.column(name)) for name in batch.schema.names}
-        owner = clients.add(column[plan.client], plan.client, Place(row))
-        place = Place(row, owner, clients)
-        label = column[plan.label]
-        if is_text(label.type):
-            words.add(label, plan.label, place)
-        else:
-            labels.append(as_column(_numbers(label, plan.label, place)))
-        for name, source in plan.metadata.items():
-            coders[name].add(column[source], source, place)
-        if plan.features:
-            x.append(_stack(column, plan.features, place))
-        row += len(batch)
+        if len(batch):
+            if plan.features:
+                x.append(_stack(batch, plan, row))
+            kept.append(batch.select(plan.others))
+            row += len(batch)
     if not row:
         raise DataError("the table has no rows")
-    y, label_names = words.sorted() if words.values else (np.concatenate(labels), None)
-    ids, owner = clients.texts(), clients.codes()
-    constant = {n: coders[n].constant(owner, ids, source) for n, source in plan.metadata.items()}
-    columns = {"x": x.finish(), "y": y} if plan.features else {"y": y}
-    names = plan.features or None
+    table = pa.Table.from_batches(kept)
+    clients, labels = _decoded(table[plan.client]), _decoded(table[plan.label])
+    owner, found = encoding.numbered(clients, plan.client)
+    if encoding.is_text(labels.type):
+        y, label_names = encoding.numbered_words(labels, plan.label, clients)
+    else:
+        encoding.refuse_missing(labels, plan.label, clients)
+        y, label_names = encoding.as_column(_numbers(labels)), None
     return assemble(
-        columns, owner, ids, metadata=constant, label_names=label_names, feature_names=names
+        {"x": x.finish(), "y": y} if plan.features else {"y": y},
+        owner,
+        [encoding.text_of(client) for client in found],
+        metadata={
+            name: encoding.constant(_decoded(table[source]), source, owner, clients)
+            for name, source in plan.metadata.items()
+        },
+        label_names=label_names,
+        feature_names=plan.features or None,
     )
 
 
-def _stack(column: Mapping[str, Any], features: Sequence[str], place: Place) -> Column:
-    arrays = [_numbers(column[name], name, place) for name in features]
+def _stack(batch: Any, plan: _Plan, row: int) -> Column:
+    """The features of a batch that begins at a row of its table."""
+    clients = batch.column(plan.client)
+    for name in plan.features:
+        encoding.refuse_missing(batch.column(name), name, clients, row)
+    arrays = [_numbers(batch.column(name)) for name in plan.features]
     with np.errstate(over="ignore"):  # what overflows float32 is refused below
         x = np.stack([values.astype(np.float32) for values in arrays], axis=1)
     if not np.isfinite(x).all():
-        i, j = np.argwhere(~np.isfinite(x))[0]
-        raise DataError(
-            f"{place.of(i, features[j])}: {arrays[j][i]} is not a finite float32; correct or drop "
-            "the row"
-        )
+        i, j = map(int, np.argwhere(~np.isfinite(x))[0])
+        where = encoding.place(i, plan.features[j], clients, row)
+        raise DataError(f"{where}: {arrays[j][i]} is not a finite float32; correct or drop the row")
     return x
 
 
-def _numbers(values: Any, column: str, place: Place) -> Column:
-    refuse_missing(values, column, place)
+def _numbers(values: Any) -> Column:
     if pa.types.is_decimal(values.type):
         values = values.cast(pa.float64())
-    return np.asarray(values.to_numpy(zero_copy_only=False))
+    return np.asarray(values)
 
 
 def _decoded(values: Any) -> Any:
-    """A column with dictionaries looked up and bytes decoded."""
+    """A column with dictionaries looked up, bytes decoded, and views (as polars has) copied."""
     if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pa.types.is_binary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_binary(values.type) or pa.types.is_string_view(values.type):
         try:
             return values.cast(pa.string())
         except pa.ArrowInvalid as error:
