@@ -4,7 +4,7 @@ Tables are read batch by batch, so a file may be larger than memory when its fea
 native directory.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow.parquet
 from sartor.data import encoding
 from sartor.data.dataset import ClientData, Column, assemble
 from sartor.data.federated import reading
-from sartor.data.store import Blocks, BlocksOnDisk, column_file, through_store
+from sartor.data.store import column_file, joined, through_store
 from sartor.errors import ConfigError, DataError, nearest
 
 
@@ -182,16 +182,18 @@ def _csv(path: Path, roles: Mapping[str, Any]) -> tuple[_Plan, Iterable[Any]]:
 
 def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) -> ClientData:
     """Read batches one after another. The features may go to a folder, all else is in memory."""
-    x = Blocks() if folder is None else BlocksOnDisk(folder / column_file(0))
-    kept, row = [], 0
-    for batch in batches:
-        if len(batch):
-            if plan.features:
-                x.append(_stack(batch, plan, row))
+    kept = []
+
+    def blocks() -> Iterator[Column]:
+        row = 0
+        for batch in filter(len, batches):
             kept.append(batch.select(plan.others))
+            yield _stack(batch, plan, row)
             row += len(batch)
-    if not row:
-        raise DataError("the table has no rows")
+        if not row:
+            raise DataError("the table has no rows")
+
+    x = joined(blocks(), folder / column_file(0) if folder and plan.features else None)
     table = pa.Table.from_batches(kept)
     clients, labels = _decoded(table[plan.client]), _decoded(table[plan.label])
     owner, found = encoding.numbered(clients, plan.client)
@@ -201,7 +203,7 @@ def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) ->
         encoding.refuse_missing(labels, plan.label, clients)
         y, label_names = encoding.as_column(_numbers(labels)), None
     return assemble(
-        {"x": x.finish(), "y": y} if plan.features else {"y": y},
+        {"x": x, "y": y} if plan.features else {"y": y},
         owner,
         [encoding.text_of(client) for client in found],
         metadata={
@@ -219,8 +221,10 @@ def _stack(batch: Any, plan: _Plan, row: int) -> Column:
     for name in plan.features:
         encoding.refuse_missing(batch.column(name), name, clients, row)
     arrays = [_numbers(batch.column(name)) for name in plan.features]
+    x = np.empty((len(batch), len(arrays)), np.float32)
     with np.errstate(over="ignore"):  # what overflows float32 is refused below
-        x = np.stack([values.astype(np.float32) for values in arrays], axis=1)
+        for j, values in enumerate(arrays):
+            x[:, j] = values
     if not np.isfinite(x).all():
         i, j = map(int, np.argwhere(~np.isfinite(x))[0])
         where = encoding.place(i, plan.features[j], clients, row)
