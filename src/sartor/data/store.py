@@ -5,8 +5,8 @@ It is opened memory-mapped, so that data may be larger than memory. Reading it r
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from sartor.data.dataset import ClientData, Column
 from sartor.errors import FileError, SartorError
-from sartor.files import replacing
+from sartor.files import explaining, replacing
 
 _FORMAT = "sartor-data"
 _VERSION = 1
@@ -78,20 +78,9 @@ def open_store(path: str | os.PathLike[str]) -> ClientData:
         )
 
 
-@contextmanager
-def _damaged(path: Path) -> Iterator[None]:
-    """Turn errors of missing and damaged files into one that says so.
-
-    numpy raises nearly anything on them, because it reads headers as Python.
-    """
-    try:
-        yield
-    except FileError:
-        raise
-    except Exception as error:
-        raise FileError(
-            f"{path}: missing or damaged ({error}); make the directory again from the original data"
-        ) from error
+def _damaged(path: Path) -> AbstractContextManager[None]:
+    remedy = "make the directory again from the original data"
+    return explaining(f"{path}: missing or damaged", remedy, (FileError,))
 
 
 def _load(file: Path) -> Column:
