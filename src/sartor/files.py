@@ -13,10 +13,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
 
-from sartor.errors import FileError
+from sartor.errors import FileError, SartorError
 from sartor.trees import Tree, flatten, unflatten
 
 UNFINISHED = re.compile(r"\..+-[0-9a-f]{8}\.(part|new|old)")
@@ -198,19 +198,32 @@ def _opened(path: Path) -> Iterator[Any]:
         yield file
 
 
+def _reading(path: Path, wrong: str) -> contextlib.AbstractContextManager[None]:
+    if not path.exists():
+        raise FileError(f"{path} does not exist")
+    return explaining(f"{path} is {wrong}", "restore it from a copy or make it again")
+
+
 @contextlib.contextmanager
-def _reading(path: Path, wrong: str) -> Iterator[None]:
-    """Turn an error of reading into one that names the file and what is wrong with it."""
+def explaining(
+    wrong: str, remedy: str, passed: tuple[type[Exception], ...] = (SartorError, MemoryError)
+) -> Iterator[None]:
+    """Turn an error of reading into one that says what is wrong, and what to do about it.
+
+    Libraries raise nearly anything on damaged files: numpy reads headers as Python, and Pillow
+    calls a damaged PNG a syntax error.
+
+    Args:
+        wrong: which file is wrong, and how.
+        remedy: what to do.
+        passed: errors that say so themselves.
+    """
     try:
         yield
-    except FileError:
+    except passed:
         raise
-    except FileNotFoundError as error:
-        raise FileError(f"{path} does not exist") from error
-    except (OSError, ValueError, SafetensorError) as error:
-        raise FileError(
-            f"{path} is {wrong} ({error}); restore it from a copy or make it again"
-        ) from error
+    except Exception as error:
+        raise FileError(f"{wrong} ({error}); {remedy}") from error
 
 
 def _beside(path: Path, end: str) -> Path:

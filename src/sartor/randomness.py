@@ -97,6 +97,4 @@ def key_data(bits: Words) -> npt.NDArray[np.uint32]:
     >>> key_data(mix(0, "doc", [1, 2])).shape
     (2, 2)
     """
-    high = (bits >> np.uint64(32)).astype(np.uint32)
-    low = (bits & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    return np.stack([high, low], axis=-1)
+    return np.stack([bits >> np.uint64(32), bits], axis=-1).astype(np.uint32)  # high and low

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import sartor.data
 from sartor.data import from_arrays, from_dict
-from sartor.data.store import BlocksOnDisk
+from sartor.data.store import joined
 from sartor.errors import ConfigError, FileError
 
 
@@ -53,13 +53,10 @@ def test_roundtrip_of_any_sizes(tmp_path_factory, sizes, seed):
 
 
 def test_a_column_grows_on_disk(tmp_path):
-    column = BlocksOnDisk(tmp_path / "x.npy")
     blocks = [
         np.random.default_rng(k).normal(size=(k, 2, 3)).astype(np.float32) for k in (1, 9, 5000)
     ]
-    for block in blocks:
-        column.append(block)
-    result = column.finish()
+    result = joined(iter(blocks), tmp_path / "x.npy")
     assert isinstance(result, np.memmap) and result.dtype == np.float32
     np.testing.assert_array_equal(result, np.concatenate(blocks))
 

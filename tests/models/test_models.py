@@ -26,7 +26,7 @@ def test_the_cnn_is_the_papers_layer_table():
     assert hidden.shape == (2, 26, 26, 32)
     hidden = layers.conv3x3(params["conv_2"]["w"], hidden)
     assert hidden.shape == (2, 24, 24, 64)
-    assert layers.max_pool2x2(hidden).shape == (2, 12, 12, 64)
+    assert layers.max_pool_in_blocks(layers.in_blocks(hidden)).shape == (2, 12, 12, 64)
     assert params["dense_1"]["w"].shape == (9216, 128)
 
 

@@ -142,13 +142,11 @@ class ClientData:
             k = np.flatnonzero(clients)
         else:
             k = np.array([self.position(str(client)) for client in clients.ravel()], dtype=np.int64)
-        totals = self.bounds[k, 3] - self.bounds[k, 0]
-        starts = np.cumsum(totals) - totals
-        shift = starts - self.bounds[k, 0]
+        rows = [self.rows[start:end] for start, end in self.bounds[k][:, [0, 3]]]
         return replace(
             self,
-            rows=self.rows[np.arange(totals.sum()) - np.repeat(shift, totals)],
-            bounds=self.bounds[k] + shift[:, None],
+            rows=np.concatenate([self.rows[:0], *rows]),
+            bounds=bounds_of(np.diff(self.bounds[k])),
             ids=tuple(self.ids[i] for i in k),
             seen=self.seen[k],
             metadata={name: values[k] for name, values in self.metadata.items()},
@@ -264,9 +262,9 @@ class ClientData:
         ...     open(folder + "/toy")
         ClientData(3 clients, 6 examples: y int64)
         """
-        from sartor.data.store import save_store
+        from sartor.data.store import through_store
 
-        save_store(self, path)
+        through_store(path, lambda _: self)
 
 
 def assemble(

@@ -11,6 +11,7 @@ and each list has one repeated field, ``value = 1``, packed or not.
 
 import io
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ Feature = list[bytes] | npt.NDArray[np.float32] | Ints
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _SIZES = {_FIXED64: 8, _FIXED32: 4}
+_LISTS = {1: (_BYTES,), 2: (_BYTES, _FIXED32), 3: (_BYTES, _VARINT)}
+"""The fields of a Feature, and the kinds of their values: bytes are several numbers, packed."""
 _MOST_BYTES = 10
 """Of a variable-length integer of 64 bits."""
 
@@ -58,22 +61,16 @@ def make_example(features: Mapping[str, Any]) -> bytes:
 def _feature(data: bytes) -> Feature:
     found: Feature = []
     for number, kind, content in _fields(data):
-        if kind != _BYTES or number not in (1, 2, 3):
+        if kind != _BYTES or number not in _LISTS:
             continue
-        values = [(kind, value) for name, kind, value in _fields(content) if name == 1]
+        values = [v for name, kind, v in _fields(content) if name == 1 and kind in _LISTS[number]]
         if number == 1:
-            found = [value for kind, value in values if kind == _BYTES]
-        elif number == 2:  # bytes are several floats, packed
-            floats = [np.frombuffer(v, "<f4") for kind, v in values if kind in (_BYTES, _FIXED32)]
-            found = np.concatenate([*floats, np.zeros(0, np.float32)])
-        else:  # bytes are several integers, packed
-            integers: list[int] = []
-            for kind, value in values:
-                if kind == _VARINT:
-                    integers.append(value)
-                elif kind == _BYTES:
-                    integers += _varints(value)
-            found = np.array(integers, np.uint64).astype(np.int64)
+            found = values
+        elif number == 2:
+            found = np.frombuffer(b"".join(values), "<f4")
+        else:
+            several = (_varints(v) if isinstance(v, bytes) else [v] for v in values)
+            found = np.array([*chain.from_iterable(several)], np.uint64).astype(np.int64)
     return found
 
 

@@ -8,7 +8,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from sartor.data.dataset import PARTS, ClientData, Column, assemble
 from sartor.data.store import column_file, through_store
-from sartor.errors import DataError, FileError, SartorError
+from sartor.errors import DataError, FileError
+from sartor.files import explaining
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Columns = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
@@ -88,22 +89,11 @@ class Part(ABC):
                 )
 
 
-@contextmanager
-def reading(file: Path, client: str | None = None) -> Iterator[None]:
-    """Turn a library's error into one that names the file, the client and the remedy.
-
-    Libraries raise nearly anything on damaged files: Pillow calls a damaged PNG a syntax error.
-    """
-    try:
-        yield
-    except (SartorError, MemoryError):
-        raise
-    except Exception as error:
-        where = f"{file}" if client is None else f"{file}, client {client!r}"
-        raise FileError(
-            f"{where}: cannot be read ({error}); the file is damaged, cut short or of another "
-            "format: copy or download it again"
-        ) from error
+def reading(file: Path, client: str | None = None) -> AbstractContextManager[None]:
+    """Turn a library's error into one that names the file, the client and the remedy."""
+    where = f"{file}" if client is None else f"{file}, client {client!r}"
+    remedy = "the file is damaged, cut short or of another format: copy or download it again"
+    return explaining(f"{where}: cannot be read", remedy)
 
 
 def part_files(path: Path, suffix: str) -> list[tuple[str, Path]]:

@@ -14,8 +14,6 @@ from sartor.errors import DataError
 from sartor.randomness import mix, shuffles
 from sartor.types import Floats, Ints
 
-_Matrix = Floats
-
 _PERCENTILES = {"least": 0, "10%": 10, "median": 50, "90%": 90, "most": 100}
 
 
@@ -180,7 +178,7 @@ def _margin(p: int) -> int:
     return max(1, p // 20)
 
 
-def _cusum(summaries: _Matrix) -> _Matrix:
+def _cusum(summaries: Floats) -> Floats:
     """||S_k|| sqrt(p / (k (p - k))) for all k between the margins; summaries have mean 0."""
     p = len(summaries)
     k = np.arange(_margin(p), p - _margin(p) + 1)
@@ -188,7 +186,7 @@ def _cusum(summaries: _Matrix) -> _Matrix:
     return np.asarray(np.sqrt(np.square(sums).sum(axis=1) * p / (k * (p - k))))
 
 
-def _summaries(data: ClientData, clients: Ints) -> _Matrix:
+def _summaries(data: ClientData, clients: Ints) -> Floats:
     """One standardised vector for each client: label distribution and feature means."""
     m = data.sizes("train")[clients]
     taken = np.minimum(m, 200)
@@ -204,7 +202,7 @@ def _summaries(data: ClientData, clients: Ints) -> _Matrix:
     return np.asarray(summaries - summaries.mean(axis=0))
 
 
-def _labels(y: Column, owner: Ints, taken: Ints) -> _Matrix:
+def _labels(y: Column, owner: Ints, taken: Ints) -> Floats:
     """Shares of the 64 most frequent classes, or the mean of a regression target."""
     if y.dtype.kind == "f":
         values = y.astype(np.float64)
@@ -220,7 +218,7 @@ def _labels(y: Column, owner: Ints, taken: Ints) -> _Matrix:
     return _scaled(shares, shares, taken * y.shape[1], together=True)
 
 
-def _scaled(means: _Matrix, squares: _Matrix, taken: Ints, together: bool = False) -> _Matrix:
+def _scaled(means: Floats, squares: Floats, taken: Ints, together: bool = False) -> Floats:
     """The clients' means, centred and divided by their standard deviations.
 
     The variance of a client's mean is that between clients, plus that of its rows divided by their
@@ -248,7 +246,7 @@ def _scaled(means: _Matrix, squares: _Matrix, taken: Ints, together: bool = Fals
     return np.asarray(rest / np.sqrt(np.maximum(variance, 1e-30)))
 
 
-def _features(features: dict[str, Column], rows: Ints, owner: Ints, taken: Ints) -> _Matrix:
+def _features(features: dict[str, Column], rows: Ints, owner: Ints, taken: Ints) -> Floats:
     """Means of the features scaled to unit variance, or of 32 fixed ±1 projections of them."""
     origin = _flat(features, rows[:1])
     sample = rows[:: max(1, len(rows) // 1000)]
@@ -269,12 +267,12 @@ def _features(features: dict[str, Column], rows: Ints, owner: Ints, taken: Ints)
     return _scaled(means, squares, taken)
 
 
-def _flat(features: dict[str, Column], rows: Ints) -> _Matrix:
+def _flat(features: dict[str, Column], rows: Ints) -> Floats:
     blocks = [column[rows].reshape(len(rows), -1) for column in features.values()]
     return np.concatenate(blocks, axis=1).astype(np.float64)
 
 
-def _means(values: _Matrix, owner: Ints, taken: Ints) -> _Matrix:
+def _means(values: Floats, owner: Ints, taken: Ints) -> Floats:
     """Sums over each client's rows, divided by how many rows it has in all."""
     sums = np.zeros((len(taken), values.shape[1]))
     first = np.flatnonzero(np.diff(owner, prepend=-1))

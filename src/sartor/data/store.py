@@ -5,8 +5,8 @@ It is opened memory-mapped, so that data may be larger than memory. Reading it r
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from sartor.data.dataset import ClientData, Column
 from sartor.errors import FileError, SartorError
-from sartor.files import replacing
+from sartor.files import explaining, replacing
 
 _FORMAT = "sartor-data"
 _VERSION = 1
@@ -30,12 +30,6 @@ def column_file(i: int) -> str:
 def is_store(path: Path) -> bool:
     """Whether a path looks like a native directory."""
     return (path / _MANIFEST).is_file()
-
-
-def save_store(data: ClientData, path: str | os.PathLike[str]) -> None:
-    """Write a native directory, whole or not at all; an earlier one in its place is replaced."""
-    with replacing(path, _only_a_store) as folder:
-        write_store(data, folder)
 
 
 def write_store(data: ClientData, folder: Path) -> None:
@@ -84,20 +78,9 @@ def open_store(path: str | os.PathLike[str]) -> ClientData:
         )
 
 
-@contextmanager
-def _damaged(path: Path) -> Iterator[None]:
-    """Turn errors of missing and damaged files into one that says so.
-
-    numpy raises nearly anything on them, because it reads headers as Python.
-    """
-    try:
-        yield
-    except FileError:
-        raise
-    except Exception as error:
-        raise FileError(
-            f"{path}: missing or damaged ({error}); make the directory again from the original data"
-        ) from error
+def _damaged(path: Path) -> AbstractContextManager[None]:
+    remedy = "make the directory again from the original data"
+    return explaining(f"{path}: missing or damaged", remedy, (FileError,))
 
 
 def _load(file: Path) -> Column:
@@ -125,9 +108,12 @@ def _manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def through_store(store: Path | None, make: Callable[[Path | None], ClientData]) -> ClientData:
+def through_store(
+    store: str | os.PathLike[str] | None, make: Callable[[Path | None], ClientData]
+) -> ClientData:
     """What ``make`` returns; with `store`, written to that native directory and mapped from there.
 
+    The directory is written whole or not at all, and an earlier one in its place is replaced.
     ``make`` gets the folder to write large columns to, or None to keep them in memory.
     """
     if store is None:
@@ -148,42 +134,21 @@ def _only_a_store(path: Path) -> bool:
     return files <= ours | {column_file(i) for i in range(len(columns))}
 
 
-class Blocks:
-    """A column that grows block by block in memory."""
-
-    def __init__(self) -> None:
-        self._blocks: list[Column] = []
-
-    def append(self, block: Column) -> None:
-        """Add rows."""
-        self._blocks.append(block)
-
-    def finish(self) -> Column:
-        """All rows as one array."""
-        return self._blocks[0] if len(self._blocks) == 1 else np.concatenate(self._blocks)
-
-
-class BlocksOnDisk(Blocks):
-    """A column that grows block by block in a .npy file, and ends as a memory map of it."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._rows = 0
-
-    def append(self, block: Column) -> None:
-        """Add rows."""
-        with self._file.open("r+b" if self._rows else "w+b") as handle:
-            self._rows += len(block)
+def joined(blocks: Iterable[Column], file: Path | None) -> Column:
+    """Blocks of rows as one array: in memory, or in a .npy file that grows and is mapped then."""
+    if file is None:
+        return np.concatenate(list(blocks))
+    rows = 0
+    for block in blocks:
+        with file.open("r+b" if rows else "w+b") as handle:
+            rows += len(block)
             # numpy pads headers so that the first axis can grow without moving the data.
             header = {
                 "descr": block.dtype.str,
                 "fortran_order": False,
-                "shape": (self._rows, *block.shape[1:]),
+                "shape": (rows, *block.shape[1:]),
             }
             np.lib.format.write_array_header_1_0(handle, header)
             handle.seek(0, os.SEEK_END)
             block.tofile(handle)
-
-    def finish(self) -> Column:
-        """All rows as one memory-mapped array."""
-        return _load(self._file)
+    return _load(file)

@@ -4,7 +4,7 @@ Tables are read batch by batch, so a file may be larger than memory when its fea
 native directory.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow.parquet
 from sartor.data import encoding
 from sartor.data.dataset import ClientData, Column, assemble
 from sartor.data.federated import reading
-from sartor.data.store import Blocks, BlocksOnDisk, column_file, through_store
+from sartor.data.store import column_file, joined, through_store
 from sartor.errors import ConfigError, DataError, nearest
 
 
@@ -56,8 +56,8 @@ def from_frame(
         table = pa.Table.from_pandas(frame, preserve_index=False) if pandas else pa.table(frame)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"the frame cannot be converted to Arrow: {error}") from error
-    plan = _plan(table.schema, client, label, features, domain, metadata)
-    return _collect(table.to_batches(), plan)
+    roles = {"client": client, "label": label, "features": features, "domain": domain}
+    return _collect(table.to_batches(), _plan(table.schema, {**roles, "metadata": metadata}))
 
 
 def read_table(path: Path, store: Path | None, roles: Mapping[str, Any]) -> ClientData:
@@ -105,40 +105,27 @@ class _Plan:
         return list(dict.fromkeys([self.client, self.label, *self.metadata.values()]))
 
 
-def _plan(
-    schema: Any,
-    client: str,
-    label: str,
-    features: Sequence[str] | None,
-    domain: str | None,
-    metadata: Sequence[str],
-) -> _Plan:
+def _plan(schema: Any, roles: Mapping[str, Any]) -> _Plan:
     names = list(schema.names)
     if len(set(names)) < len(names):
         raise DataError(f"column names must be unique, got {names}")
-    for role, value in (("features", features), ("metadata", metadata)):
-        if isinstance(value, str):
-            raise ConfigError(f"{role}={value!r}: a list of column names is needed, not one text")
-    # pandas takes anything for a name, and Arrow makes it a text.
-    client, label = str(client), str(label)
-    inputs, others = [str(n) for n in features or ()], [str(n) for n in metadata]
-    domains = [] if domain is None else [str(domain)]
-    asked = {"client": [client], "label": [label], "features": inputs}
-    asked |= {"domain": domains, "metadata": others}
+    asked = {role: _asked(role, value) for role, value in roles.items()}
     for role, columns in asked.items():
         for name in columns:
             if name not in names:
                 raise ConfigError(f"{role}={name!r}: no such column; {nearest(name, names)}")
             if columns.count(name) > 1:
                 raise ConfigError(f"{role}: {name!r} is named twice")
-    if client == label or {client, label} & set(inputs):
+    (client,), (label,), features = asked["client"], asked["label"], asked["features"]
+    if client == label or {client, label} & set(features):
         raise ConfigError(
-            f"client={client!r}, label={label!r}, features={inputs!r}: the client and the label "
+            f"client={client!r}, label={label!r}, features={features!r}: the client and the label "
             "must be two columns, and neither a feature"
         )
-    if features is None:
-        inputs = [name for name in names if name not in {client, label, *domains, *others}]
-    for name in inputs:
+    if roles["features"] is None:
+        taken = {name for columns in asked.values() for name in columns}
+        features = [name for name in names if name not in taken]
+    for name in features:
         kind = schema.field(name).type
         if not _numeric(kind):
             raise DataError(
@@ -150,10 +137,19 @@ def _plan(
         kind = kind.value_type
     if not _numeric(kind) and not encoding.is_text(kind):
         raise DataError(f"column {label!r} cannot be a label ({kind}): numbers or words are needed")
-    by_name = {name: name for name in others}
-    if domains:
-        by_name["domain"] = domains[0]
-    return _Plan(client, label, tuple(inputs), by_name)
+    by_name = {name: name for name in asked["metadata"]}
+    if asked["domain"]:
+        (by_name["domain"],) = asked["domain"]
+    return _Plan(client, label, tuple(features), by_name)
+
+
+def _asked(role: str, value: Any) -> list[str]:
+    """The columns for a role, as texts: pandas takes anything for a name, and Arrow does not."""
+    if role not in ("features", "metadata"):
+        return [] if role == "domain" and value is None else [str(value)]
+    if isinstance(value, str):
+        raise ConfigError(f"{role}={value!r}: a list of column names is needed, not one text")
+    return [str(name) for name in value or ()]
 
 
 def _numeric(kind: Any) -> bool:
@@ -164,14 +160,14 @@ def _numeric(kind: Any) -> bool:
 def _parquet(path: Path, roles: Mapping[str, Any]) -> tuple[_Plan, Iterable[Any]]:
     # Pre-buffering would hold the whole file in memory while its batches are read.
     file = pa.parquet.ParquetFile(path, pre_buffer=False)
-    plan = _plan(file.schema_arrow, **roles)
+    plan = _plan(file.schema_arrow, roles)
     return plan, file.iter_batches(columns=[*plan.others, *plan.features])
 
 
 def _csv(path: Path, roles: Mapping[str, Any]) -> tuple[_Plan, Iterable[Any]]:
     blocks = pa.csv.ReadOptions(block_size=1 << 24)
     schema = pa.csv.open_csv(path, read_options=blocks).schema
-    plan = _plan(schema, **roles)
+    plan = _plan(schema, roles)
     # Types are guessed from the first block: whole numbers there may be followed by others, and
     # ids such as 007 are texts.
     numbers = [n for n in plan.features if not pa.types.is_boolean(schema.field(n).type)]
@@ -182,16 +178,18 @@ def _csv(path: Path, roles: Mapping[str, Any]) -> tuple[_Plan, Iterable[Any]]:
 
 def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) -> ClientData:
     """Read batches one after another. The features may go to a folder, all else is in memory."""
-    x = Blocks() if folder is None else BlocksOnDisk(folder / column_file(0))
-    kept, row = [], 0
-    for batch in batches:
-        if len(batch):
-            if plan.features:
-                x.append(_stack(batch, plan, row))
+    kept = []
+
+    def blocks() -> Iterator[Column]:
+        row = 0
+        for batch in filter(len, batches):
             kept.append(batch.select(plan.others))
+            yield _stack(batch, plan, row)
             row += len(batch)
-    if not row:
-        raise DataError("the table has no rows")
+        if not row:
+            raise DataError("the table has no rows")
+
+    x = joined(blocks(), folder / column_file(0) if folder and plan.features else None)
     table = pa.Table.from_batches(kept)
     clients, labels = _decoded(table[plan.client]), _decoded(table[plan.label])
     owner, found = encoding.numbered(clients, plan.client)
@@ -201,7 +199,7 @@ def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) ->
         encoding.refuse_missing(labels, plan.label, clients)
         y, label_names = encoding.as_column(_numbers(labels)), None
     return assemble(
-        {"x": x.finish(), "y": y} if plan.features else {"y": y},
+        {"x": x, "y": y} if plan.features else {"y": y},
         owner,
         [encoding.text_of(client) for client in found],
         metadata={
@@ -219,8 +217,10 @@ def _stack(batch: Any, plan: _Plan, row: int) -> Column:
     for name in plan.features:
         encoding.refuse_missing(batch.column(name), name, clients, row)
     arrays = [_numbers(batch.column(name)) for name in plan.features]
+    x = np.empty((len(batch), len(arrays)), np.float32)
     with np.errstate(over="ignore"):  # what overflows float32 is refused below
-        x = np.stack([values.astype(np.float32) for values in arrays], axis=1)
+        for j, values in enumerate(arrays):
+            x[:, j] = values
     if not np.isfinite(x).all():
         i, j = map(int, np.argwhere(~np.isfinite(x))[0])
         where = encoding.place(i, plan.features[j], clients, row)

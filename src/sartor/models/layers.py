@@ -78,7 +78,7 @@ def conv_conv_pool(first: Params, second: Params, x: jax.Array) -> jax.Array:
 def _conv_conv_pool(first: Params, second: Params, x: jax.Array) -> jax.Array:
     """For CPUs, where arithmetic is the bottleneck: no more products than needed."""
     x = jax.nn.relu(conv3x3(first["w"], x) + first["b"])
-    return jax.nn.relu(max_pool2x2(conv3x3(second["w"], x)) + second["b"])
+    return jax.nn.relu(max_pool_in_blocks(in_blocks(conv3x3(second["w"], x))) + second["b"])
 
 
 def conv3x3(w: jax.Array, x: jax.Array) -> jax.Array:
@@ -104,11 +104,15 @@ def _conv_conv_pool_in_blocks(first: Params, second: Params, x: jax.Array) -> ja
     memory, products are wider, and pooling is a maximum inside a block. The price is arithmetic
     with zeros, 1.8 times as much in all, which tensor cores do not notice.
     """
+    x = jax.nn.relu(conv3x3_in_blocks(first["w"], in_blocks(x)) + jnp.tile(first["b"], 4))
+    return jax.nn.relu(max_pool_in_blocks(conv3x3_in_blocks(second["w"], x)) + second["b"])
+
+
+def in_blocks(x: jax.Array) -> jax.Array:
+    """The four pixels of every block side by side: [n, h, w, c] to [n, h/2, w/2, 4 c]."""
     n, height, width, channels = x.shape
     x = x.reshape(n, height // 2, 2, width // 2, 2, channels).transpose(0, 1, 3, 2, 4, 5)
-    x = x.reshape(n, height // 2, width // 2, 4 * channels)
-    x = jax.nn.relu(conv3x3_in_blocks(first["w"], x) + jnp.tile(first["b"], 4))
-    return jax.nn.relu(max_pool_in_blocks(conv3x3_in_blocks(second["w"], x)) + second["b"])
+    return x.reshape(n, height // 2, width // 2, 4 * channels)
 
 
 def conv3x3_in_blocks(w: jax.Array, x: jax.Array) -> jax.Array:
@@ -139,52 +143,23 @@ def _block_weight(w: jax.Array) -> jax.Array:
 # background makes many equal), and hands the gradient to that pixel alone.
 
 
-def _winner(pixels: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    a, b, c, d = pixels
+@jax.custom_vjp
+def max_pool_in_blocks(x: jax.Array) -> jax.Array:
+    """The maximum over the four pixels of every block: [n, h, w, 4 c] to [n, h, w, c]."""
+    return _max_pool(x)[0]
+
+
+def _max_pool(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    a, b, c, d = jnp.split(x, 4, axis=-1)
     top, bottom = jnp.maximum(a, b), jnp.maximum(c, d)
     index = jnp.where(bottom > top, 2 + (d > c), 0 + (b > a))
     return jnp.maximum(top, bottom), index.astype(jnp.uint8)
 
 
-@jax.custom_vjp
-def max_pool2x2(x: jax.Array) -> jax.Array:
-    """2×2 max-pooling with stride 2 of [n, h, w, c]."""
-    return _max_pool2x2(x)[0]
-
-
-def _max_pool2x2(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _winner([x[:, i::2, j::2] for i in range(2) for j in range(2)])
-
-
-def _max_pool2x2_gradient(index: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
-    n, height, width, channels = gradient.shape
-
-    def enlarged(a: jax.Array) -> jax.Array:
-        shape = (n, height, 2, width, 2, channels)
-        return jnp.broadcast_to(a[:, :, None, :, None], shape)
-
-    pixel = jnp.arange(4, dtype=jnp.uint8).reshape(2, 1, 2, 1)
-    spread = jnp.where(enlarged(index) == pixel, enlarged(gradient), 0)
-    return (spread.reshape(n, 2 * height, 2 * width, channels),)
-
-
-max_pool2x2.defvjp(_max_pool2x2, _max_pool2x2_gradient)
-
-
-@jax.custom_vjp
-def max_pool_in_blocks(x: jax.Array) -> jax.Array:
-    """The maximum over the four pixels of every block: [n, h, w, 4 c] to [n, h, w, c]."""
-    return _max_pool_in_blocks(x)[0]
-
-
-def _max_pool_in_blocks(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _winner(jnp.split(x, 4, axis=-1))
-
-
-def _max_pool_in_blocks_gradient(index: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
+def _max_pool_gradient(index: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
     pixel = jnp.arange(4, dtype=jnp.uint8)[:, None]
     spread = jnp.where(index[..., None, :] == pixel, gradient[..., None, :], 0)
     return (spread.reshape(*gradient.shape[:-1], -1),)
 
 
-max_pool_in_blocks.defvjp(_max_pool_in_blocks, _max_pool_in_blocks_gradient)
+max_pool_in_blocks.defvjp(_max_pool, _max_pool_gradient)

@@ -9,7 +9,17 @@ from typing import Any, Self
 from sartor.errors import ConfigError
 
 
-class Bound(float):
+class Number(float):
+    """A number with facts about it, as attributes."""
+
+    def __new__(cls, value: float, **facts: Any) -> Self:
+        """The number, and its facts by name."""
+        self = super().__new__(cls, value)
+        vars(self).update(facts)
+        return self
+
+
+class Bound(Number):
     """A number that a loss, or a difference of losses, does not exceed.
 
     Attributes:
@@ -36,10 +46,9 @@ class Bound(float):
             few: whether there are fewer samples than dimensions.
             **terms: the terms.
         """
-        self = cls(math.fsum(terms.values()))
-        self.terms, self._largest, self._few = terms, largest, few
-        self.vacuous = few or float(self) >= largest
-        return self
+        total = math.fsum(terms.values())
+        vacuous = few or total >= largest
+        return cls(total, terms=terms, vacuous=vacuous, _largest=largest, _few=few)
 
     def plus(self, **terms: float) -> Self:
         """The bound with more terms."""

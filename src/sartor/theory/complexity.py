@@ -1,7 +1,5 @@
 """The complexity of a class of hypotheses (section 2.1): Rademacher's, and the pseudo-dimension."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal
 
@@ -11,8 +9,7 @@ import numpy.typing as npt
 
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, count_parameters
-from sartor.theory.bound import check_counts, check_positive
-from sartor.types import Floats
+from sartor.theory.bound import Number, check_counts, check_positive
 
 ALL_SIGNS = 14
 """Up to this many samples, all signs are enumerated, and the complexity is exact."""
@@ -21,7 +18,7 @@ BLOCK = 2**22
 """Numbers in memory at a time."""
 
 
-class Rademacher(float):
+class Rademacher(Number):
     """An empirical Rademacher complexity, ℜ̂ = E_σ[max_h 1/m·Σ_i σ_i·h(z_i)].
 
     Attributes:
@@ -29,14 +26,6 @@ class Rademacher(float):
     """
 
     error: float = 0.0
-
-    @classmethod
-    def of(cls, largest: Floats, exact: bool) -> Rademacher:
-        """The mean over signs of what the best hypothesis reaches."""
-        self = cls(largest.mean())
-        few = exact or len(largest) < 2
-        self.error = 0.0 if few else float(largest.std(ddof=1) / math.sqrt(len(largest)))
-        return self
 
     def __repr__(self) -> str:
         return f"Rademacher({float(self):.4f}" + (f" ± {self.error:.4f})" if self.error else ")")
@@ -93,7 +82,10 @@ def rademacher(
         sums = table @ signs
         best = sums.max(axis=0) if x is None else (radius or 0.0) * np.linalg.norm(sums, axis=0)
         found.append(best / m)
-    return Rademacher.of(np.concatenate(found), exact)
+    largest = np.concatenate(found)
+    sure = exact or len(largest) < 2
+    error = 0.0 if sure else float(largest.std(ddof=1) / math.sqrt(len(largest)))
+    return Rademacher(largest.mean(), error=error)
 
 
 How = Literal["known", "at most", "parameters"]
@@ -102,7 +94,7 @@ SQUARED = 4.67
 """The c with 2^c = 2ec: no more than c·d samples can be labelled in all ways."""
 
 
-class Dimension(float):
+class Dimension(Number):
     """A pseudo-dimension, and how it is known.
 
     Attributes:
@@ -111,13 +103,6 @@ class Dimension(float):
     """
 
     how: How = "parameters"
-
-    @classmethod
-    def of(cls, value: float, how: How) -> Dimension:
-        """A pseudo-dimension that is known in this way."""
-        self = cls(value)
-        self.how = how
-        return self
 
     def __repr__(self) -> str:
         return f"Dimension({float(self):g}, {self.how})"
@@ -141,9 +126,9 @@ def pseudo_dimension(model: Model) -> Dimension:
     count, spec = count_parameters(shapes), model.spec or {}
     match spec.get("name"):
         case "linear" if spec["outputs"] == 1:
-            return Dimension.of(SQUARED * count, "at most")
+            return Dimension(SQUARED * count, how="at most")
         case "logistic" if spec["classes"] == 2:
-            return Dimension.of(count / 2, "known")
+            return Dimension(count / 2, how="known")
         case "categorical" if spec["symbols"] > 1:
-            return Dimension.of(count - 1, "known")
-    return Dimension.of(count, "parameters")
+            return Dimension(count - 1, how="known")
+    return Dimension(count, how="parameters")

@@ -19,7 +19,7 @@ from sartor.models.layers import to_float
 from sartor.randomness import mix
 from sartor.theory import exact
 from sartor.theory.ascent import Ascent, Pairs, Sample, search_program
-from sartor.theory.bound import check_counts, check_positive
+from sartor.theory.bound import Number, check_counts, check_positive
 from sartor.types import Floats
 
 Examples = ClientData | Mapping[str, Any] | tuple[Any, Any]
@@ -29,7 +29,7 @@ EXACT = {"linear": "radius", "categorical": "bound"}
 """Models with a closed form, and the limit that it needs."""
 
 
-class Discrepancy(float):
+class Discrepancy(Number):
     """A discrepancy, and how it was found.
 
     Attributes:
@@ -46,14 +46,12 @@ class Discrepancy(float):
     @classmethod
     def of(cls, value: float, exact: bool, permuted: Floats) -> Discrepancy:
         """A discrepancy, and those of permutations."""
-        self = cls(value)
-        self.exact = exact
-        if len(permuted):
-            low, high = np.quantile(permuted, [0.025, 0.975])
-            self.chance = float(low), float(high)
-            at_least = permuted >= value * (1 - 1e-6)  # equal values may be rounded differently
-            self.p_value = float((1 + at_least.sum()) / (1 + len(permuted)))
-        return self
+        if not len(permuted):
+            return cls(value, exact=exact)
+        low, high = np.quantile(permuted, [0.025, 0.975])
+        at_least = permuted >= value * (1 - 1e-6)  # equal values may be rounded differently
+        p_value = float((1 + at_least.sum()) / (1 + len(permuted)))
+        return cls(value, exact=exact, chance=(float(low), float(high)), p_value=p_value)
 
     def __repr__(self) -> str:
         words = [f"{float(self):.4f}", "exact" if self.exact else "at least"]
