@@ -132,7 +132,7 @@ class Clusters(FedAvg, listed=False):
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """The same random model for every cluster."""
-        check_clusters(self, data)
+        check_clusters(self, self.q, data)
         self.space(data)  # refuses data without what it needs
         one = model.init(key)
         return self.state_of(
