@@ -19,7 +19,7 @@ from sartor.central.model import CentralModel
 from sartor.central.settings import check_seed, describe, models_in
 from sartor.data import ClientData
 from sartor.data.names import check_names
-from sartor.engine import Chunk, Engine, client_states, positions, run_rounds
+from sartor.engine import Chunk, Engine, Planner, positions, run_rounds
 from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun
 from sartor.interrupts import Interrupts
 from sartor.models import Model, check, model_identity
@@ -81,8 +81,7 @@ def fit(
     on_chunk: Callable[[Chunk], None] | None = None,
 ) -> CentralModel:
     """Run an algorithm's rounds, from a checkpoint if there is one."""
-    model, data, seed, engine, _ = what
-    name = type(algorithm).__name__
+    model, data, name = what.model, what.data, type(algorithm).__name__
     state = first_state(algorithm, what)
     saved = None if checkpoint is None else Checkpoint(Path(checkpoint), identity(algorithm, what))
     found = None if saved is None else saved.load(state)
@@ -94,19 +93,18 @@ def fit(
     state = jax.tree.map(jnp.asarray, state)
     if done > algorithm.rounds:
         raise ConfigError(f"{checkpoint} is at round {done}, past rounds={algorithm.rounds}")
-    kept = client_states(algorithm, model, data, state, engine)
-    if kept is not None and states:
-        kept.restore(states)
-    run = run_rounds(algorithm, model, data, state, seed=seed, engine=engine, start=done, kept=kept)
+    planner = Planner(algorithm, model, data, state, what.engine, seed=what.seed)
+    if planner.states is not None and states:
+        planner.states.restore(states)
     with Bar(name, algorithm.rounds, progress) as bar, Interrupts() as interrupts:
-        for chunk in run:
+        for chunk in run_rounds(planner, state, done):
             _check_finite(name, chunk, data, saved)
             history = _longer(history, chunk, data.sizes("train"))
             state = chunk.state
             if on_chunk is not None:
                 on_chunk(chunk)
             if saved is not None:
-                saved.save(chunk.stop, state, history, kept)
+                saved.save(chunk.stop, state, history, planner.states)
             bar.update(chunk.stop, f"loss {history['loss'][-1]:.4f}")
             if interrupts.requested and chunk.stop < algorithm.rounds:
                 if saved is None:
@@ -125,8 +123,8 @@ def fit(
     _warn_of_guessing(name, history["loss"], model, data)
     trained = CentralModel(
         model, hypotheses, describe(algorithm), history,
-        data.label_names, feature_names=data.feature_names, engine=engine,
-        cost=rounds_cost(algorithm, what, state), kept=kept,
+        data.label_names, feature_names=data.feature_names, engine=what.engine,
+        cost=rounds_cost(planner, hypotheses), kept=planner.states,
     )  # fmt: skip
     return algorithm.finish(trained, state, what)
 
