@@ -90,7 +90,7 @@ def rule_from(table: dict[str, Any]) -> Nearest:
 
 
 _RULES: weakref.WeakKeyDictionary[ClientData, dict[Any, Nearest]] = weakref.WeakKeyDictionary()
-"""Clusterings by data set and settings: a fit needs its own before, after and for the ledger."""
+"""Clusterings by data set and settings: a fit needs its own before and after its rounds."""
 
 
 @dataclasses.dataclass(frozen=True)
