@@ -10,6 +10,7 @@ import numpy as np
 
 import common
 import sartor
+from sartor.engine import Planner
 from sartor.engine import run_rounds as run_chunks
 
 
@@ -53,7 +54,7 @@ def run_rounds(
         server_momentum=common.SERVER_MOMENTUM,
     )
     start = algorithm.init(model, data, jax.random.key(0))
-    chunks = list(run_chunks(algorithm, model, data, start, seed=0, engine=engine))
+    chunks = list(run_chunks(Planner(algorithm, model, data, start, engine, seed=0), start))
     timed = [c for c in chunks if c.start >= workload.warmup]
     losses = [float(c.metrics["loss"].mean()) for c in chunks]
     end = chunks[-1].state.hypotheses

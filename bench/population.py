@@ -16,7 +16,7 @@ import numpy as np
 import common
 import sartor
 from contest import Contestant, compete, table
-from sartor.engine import run_rounds
+from sartor.engine import Planner, run_rounds
 
 POPULATIONS = (1_000, 100_000)
 
@@ -35,7 +35,8 @@ def measure(population: int, cohort: int, rounds: int, warmup: int) -> list[floa
     model = sartor.models.logistic(features=20, classes=5)
     algorithm = sartor.FedAvg(rounds=warmup + rounds, cohort=cohort)
     start = algorithm.init(model, data, jax.random.key(0))
-    chunks = list(run_rounds(algorithm, model, data, start, seed=0, engine=sartor.Engine()))
+    planner = Planner(algorithm, model, data, start, sartor.Engine(), seed=0)
+    chunks = list(run_rounds(planner, start))
     return [c.seconds / (c.stop - c.start) for c in chunks if c.start >= warmup]
 
 

@@ -140,6 +140,16 @@ def test_several_q_are_chosen_by_hold_out():
     np.testing.assert_allclose(held[np.arange(12), cluster], np.min(of_block, axis=0))
 
 
+def test_a_list_of_one_q_is_that_q():
+    data, _ = two_tasks()
+    one, listed = (
+        sartor.HypCluster(q=q, rounds=4, cohort=4, start="random").fit(LOGISTIC, data)
+        for q in (2, [2])
+    )
+    jax.tree.map(np.testing.assert_array_equal, one.hypotheses, listed.hypotheses)
+    assert listed.clusterings == (2,)
+
+
 def test_collapse_is_warned_of():
     data = sartor.data.synthetic(clients=12, samples=40)
     with pytest.warns(UserWarning, match=r"almost no clients \(sizes"):

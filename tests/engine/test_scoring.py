@@ -9,7 +9,7 @@ import pytest
 from engine_cases import MODEL, regression
 
 import sartor
-from sartor.engine import EachScorer, Job, Own, losses_by_client, positions, score_shared
+from sartor.engine import EachScorer, Job, Own, Spans, losses_by_client, positions, score_shared
 
 DATA = regression(sizes=(5, 1, 8, 200)).split(test=0.3, seed=0)
 HYPOTHESES = jax.vmap(MODEL.init)(jax.random.split(jax.random.key(0), 3))
@@ -48,9 +48,9 @@ def test_clients_under_their_own_models():
     stack = {name: np.asarray(leaf)[[2, 0]] for name, leaf in leaves.items()}
     jobs = Job(np.zeros(2, np.int32), None, None)
     first, sizes = DATA.bounds[[0, 3], 0], DATA.sizes("train")[[0, 3]]
-    own = scorer.score(stack, jobs, first, sizes)
+    own = scorer.score(stack, jobs, Spans(first, sizes))
     for found, i, begin, size in zip(own, (2, 0), first, sizes, strict=True):
         rows = DATA.rows[begin : begin + size]
         np.testing.assert_allclose(found.loss, loss_of(i, rows), rtol=1e-5)
-    same = scorer.score_same(stack, jobs, np.arange(7))
+    same = scorer.score(stack, jobs, Spans(np.zeros(2, int), np.full(2, 7), np.arange(7)))
     np.testing.assert_allclose(same[1].loss, loss_of(0, DATA.rows[:7]), rtol=1e-5)

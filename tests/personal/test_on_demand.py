@@ -10,8 +10,9 @@ import pytest
 
 import sartor
 from sartor.central import fitting
-from sartor.engine import Own, programs, rehearse
+from sartor.engine import Own, programs
 from sartor.engine.objectives import asking
+from sartor.engine.planning import rehearse
 from sartor.engine.programs import it_pays
 from sartor.errors import ConfigError
 from sartor.personal.mapper import CLUSTER, Joint

@@ -2,7 +2,6 @@
 
 from sartor.central.agnostic import Agnostic
 from sartor.central.base import Central
-from sartor.central.clusterings import Clusterings
 from sartor.central.clusters import BregmanClusters, KMeansClusters
 from sartor.central.fedavg import FedAvg
 from sartor.central.fitting import Fit
@@ -19,7 +18,6 @@ __all__ = [
     "BregmanClusters",
     "Central",
     "CentralModel",
-    "Clusterings",
     "FedAvg",
     "Fit",
     "HypCluster",

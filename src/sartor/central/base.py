@@ -137,4 +137,4 @@ class Central(abc.ABC):
     ) -> Checkpoint:
         """The checkpoint of this run; its ``check`` refuses the file of another one."""
         what = Fit(model, data, seed, engine or Engine(), start)
-        return fitting.checkpoint_of(self, what, path)
+        return Checkpoint(Path(path), fitting.identity(self, what))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,10 @@ class Checkpoint:
     Attributes:
         path: the file.
         identity: what must be the same for a run to resume from here: algorithm, model, data, seed.
-        upgrade: gives the identity of today for one that an earlier version has written.
     """
 
     path: Path
     identity: dict[str, Any]
-    upgrade: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
     def save(
         self, round_: int, state: Tree, history: History, kept: ClientStates | None = None
@@ -55,7 +52,6 @@ class Checkpoint:
         if not self.path.exists():
             return 0
         round_, identity = _read(self.path)
-        identity = json.loads(json.dumps(self.upgrade(identity)))
         if identity != json.loads(json.dumps(self.identity)):
             raise CheckpointError(
                 f"{self.path} belongs to another configuration: "

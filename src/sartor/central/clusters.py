@@ -90,7 +90,7 @@ def rule_from(table: dict[str, Any]) -> Nearest:
 
 
 _RULES: weakref.WeakKeyDictionary[ClientData, dict[Any, Nearest]] = weakref.WeakKeyDictionary()
-"""Clusterings by data set and settings: a fit needs its own before, after and for the ledger."""
+"""Clusterings by data set and settings: a fit needs its own before and after its rounds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Clusters(FedAvg, listed=False):
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """The same random model for every cluster."""
-        check_clusters(self, data)
+        check_clusters(self, self.q, data)
         self.space(data)  # refuses data without what it needs
         one = model.init(key)
         return self.state_of(

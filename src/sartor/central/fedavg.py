@@ -18,7 +18,7 @@ from sartor.central.base import Central
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
-from sartor.engine import Chosen, Cohort, Optimizer, Passed, build, traced
+from sartor.engine import Chosen, Cohort, Passed, build, traced
 from sartor.errors import ConfigError
 from sartor.models import Model, Params
 
@@ -146,10 +146,7 @@ class FedAvg(Central):
         """The server's optimizer."""
         if self.server_optimizer is not None:
             return build(self.server_optimizer, None)
-        options = [("learning_rate", self.server_learning_rate)]
-        if self.server_momentum:
-            options.append(("momentum", self.server_momentum))
-        return Optimizer("sgd", tuple(options)).build()
+        return optax.sgd(self.server_learning_rate, self.server_momentum or None)
 
 
 def server_rule_of(central: CentralModel) -> FedAvg:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
 import warnings
 from collections.abc import Callable
@@ -21,7 +19,7 @@ from sartor.central.model import CentralModel
 from sartor.central.settings import check_seed, describe, models_in
 from sartor.data import ClientData
 from sartor.data.names import check_names
-from sartor.engine import Chunk, Engine, client_states, positions, run_rounds
+from sartor.engine import Chunk, Engine, Planner, positions, run_rounds
 from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun
 from sartor.interrupts import Interrupts
 from sartor.models import Model, check, model_identity
@@ -55,12 +53,6 @@ class Fit(NamedTuple):
     start: CentralModel | None = None
 
 
-@functools.singledispatch
-def as_run(algorithm: Any) -> Any:
-    """The algorithm that is run for some settings: itself, unless they stand for several."""
-    return algorithm
-
-
 def prepared(
     algorithm: Central,
     model: Model,
@@ -73,7 +65,6 @@ def prepared(
     check(model, data)
     if not data.seen.any():
         raise DataError("no client is seen, so there is nothing to train on; lower `unseen`")
-    algorithm = as_run(algorithm)
     what = Fit(model, data, check_seed(seed), engine or Engine(), start)
     shapes = jax.eval_shape(lambda: first_state(algorithm, what))
     if start is not None:
@@ -90,10 +81,9 @@ def fit(
     on_chunk: Callable[[Chunk], None] | None = None,
 ) -> CentralModel:
     """Run an algorithm's rounds, from a checkpoint if there is one."""
-    model, data, seed, engine, _ = what
-    name, algorithm = type(algorithm).__name__, as_run(algorithm)
+    model, data, name = what.model, what.data, type(algorithm).__name__
     state = first_state(algorithm, what)
-    saved = None if checkpoint is None else checkpoint_of(algorithm, what, checkpoint)
+    saved = None if checkpoint is None else Checkpoint(Path(checkpoint), identity(algorithm, what))
     found = None if saved is None else saved.load(state)
     if found is None:
         done, history, states = 0, History(), History()
@@ -103,19 +93,18 @@ def fit(
     state = jax.tree.map(jnp.asarray, state)
     if done > algorithm.rounds:
         raise ConfigError(f"{checkpoint} is at round {done}, past rounds={algorithm.rounds}")
-    kept = client_states(algorithm, model, data, state, engine)
-    if kept is not None and states:
-        kept.restore(states)
-    run = run_rounds(algorithm, model, data, state, seed=seed, engine=engine, start=done, kept=kept)
+    planner = Planner(algorithm, model, data, state, what.engine, seed=what.seed)
+    if planner.states is not None and states:
+        planner.states.restore(states)
     with Bar(name, algorithm.rounds, progress) as bar, Interrupts() as interrupts:
-        for chunk in run:
+        for chunk in run_rounds(planner, state, done):
             _check_finite(name, chunk, data, saved)
             history = _longer(history, chunk, data.sizes("train"))
             state = chunk.state
             if on_chunk is not None:
                 on_chunk(chunk)
             if saved is not None:
-                saved.save(chunk.stop, state, history, kept)
+                saved.save(chunk.stop, state, history, planner.states)
             bar.update(chunk.stop, f"loss {history['loss'][-1]:.4f}")
             if interrupts.requested and chunk.stop < algorithm.rounds:
                 if saved is None:
@@ -134,8 +123,8 @@ def fit(
     _warn_of_guessing(name, history["loss"], model, data)
     trained = CentralModel(
         model, hypotheses, describe(algorithm), history,
-        data.label_names, feature_names=data.feature_names, engine=engine,
-        cost=rounds_cost(algorithm, what, state), kept=kept,
+        data.label_names, feature_names=data.feature_names, engine=what.engine,
+        cost=rounds_cost(planner, hypotheses), kept=planner.states,
     )  # fmt: skip
     return algorithm.finish(trained, state, what)
 
@@ -157,7 +146,6 @@ def first_state(algorithm: Central, what: Fit) -> Any:
 
 def identity(algorithm: Central, what: Fit) -> dict[str, Any]:
     """What must be the same for a run to resume from a checkpoint."""
-    algorithm = as_run(algorithm)
     described = describe(algorithm)
     del described["rounds"]  # more rounds may be added to a run
     # A model of the user's own functions is described by what it computes.
@@ -171,31 +159,6 @@ def identity(algorithm: Central, what: Fit) -> dict[str, Any]:
         **({} if what.start is None else {"start": array_digest(what.start.hypotheses)}),
         **own,
     }
-
-
-def checkpoint_of(algorithm: Central, what: Fit, path: str | Path) -> Checkpoint:
-    """The checkpoint of a run."""
-
-    def upgrade(before: dict[str, Any]) -> dict[str, Any]:
-        """Settings that an earlier version called otherwise, as today's version describes them."""
-        table = dict(before.get("algorithm", {}))
-        if table.pop("name", None) != type(algorithm).__name__:
-            return before
-        # Settings inside settings were never called otherwise, and stay as they were written.
-        inside = {
-            key: value
-            for key, value in table.items()
-            if isinstance(value, dict) and dataclasses.is_dataclass(getattr(algorithm, key, None))
-        }
-        given = {**table, **{key: getattr(algorithm, key) for key in inside}}
-        try:
-            again = describe(type(algorithm)(**{**given, "rounds": 2**31 - 1}))
-        except (ConfigError, TypeError):
-            return before
-        del again["rounds"]
-        return {**before, "algorithm": {**again, **inside}}
-
-    return Checkpoint(Path(path), identity(algorithm, what), upgrade)
 
 
 def _check_finite(name: str, chunk: Chunk, data: ClientData, saved: Checkpoint | None) -> None:

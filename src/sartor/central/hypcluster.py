@@ -23,13 +23,13 @@ from sartor.central.fedavg import FedAvg
 from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_clusters
-from sartor.central.starts import KMeansPlusPlus, Lent, Random, Start, Warm, as_start
-from sartor.cost import Cost
+from sartor.central.starts import KMeansPlusPlus, Lent, Random, Start, Warm, as_start, joined
 from sartor.data import ClientData
 from sartor.engine import Cohort, losses_by_client, traced
 from sartor.errors import ConfigError
 from sartor.models import Model, Params, parameter_bytes
-from sartor.types import Floats, Ints
+from sartor.trees import Tree
+from sartor.types import Ints
 
 ALMOST_NOBODY = 0.01
 """A cluster with no more than this share of the clients is as good as empty."""
@@ -76,15 +76,16 @@ class HypCluster(FedAvg):
         super().__post_init__()
         if isinstance(self.q, list | tuple):
             object.__setattr__(self, "q", tuple(self.q))
-        several = self.q if isinstance(self.q, tuple) else (self.q,)
-        if not several or not all(type(n) is int and n >= 1 for n in (*several, self.restarts)):
+        if not self.several or not all(
+            type(n) is int and n >= 1 for n in (*self.several, self.restarts)
+        ):
             raise ConfigError(
                 "HypCluster: q (one number or several) and restarts must be whole numbers of at "
                 f"least 1 (got {self.q!r}, {self.restarts!r})"
             )
         object.__setattr__(self, "start", as_start(self.start, warm_rounds, start_epochs))
-        warm = self.first.rounds_of(max(several))
-        if max(several) > 1 and warm >= self.rounds:
+        warm = self.first.rounds_of(max(self.several))
+        if max(self.several) > 1 and warm >= self.rounds:
             raise ConfigError(
                 f"HypCluster: a warm start takes {warm} rounds, {self.first.rounds_of(1)} for each "
                 f"hypothesis, and there are {self.rounds}; start with fewer, Warm(rounds=...), or "
@@ -98,16 +99,28 @@ class HypCluster(FedAvg):
         return self.start
 
     @property
-    def clusters(self) -> int:
-        """The number of clusters q, of a single clustering."""
-        assert isinstance(self.q, int)
-        return self.q
+    def several(self) -> tuple[int, ...]:
+        """The numbers of clusters to choose from."""
+        return self.q if isinstance(self.q, tuple) else (self.q,)
+
+    @property
+    def clusterings(self) -> list[tuple[int, Start]]:
+        """What is trained together: for each q, a clustering from every start."""
+        first: Any = self.first
+        starts = [dataclasses.replace(first, draw=first.draw + n) for n in range(self.restarts)]
+        return [(q, start) for q in self.several for start in starts]
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
-        """Random models; the first is the one that FedAvg would begin with."""
-        check_clusters(self, data)
-        others = [jax.random.fold_in(key, i) for i in range(1, self.clusters)]
-        return self.state_of(jax.vmap(model.init)(jnp.stack([key, *others])))
+        """Random models, all different; the first is the one that FedAvg would begin with."""
+        if len(self.several) > 1 and not data.sizes("validation").any():
+            raise ConfigError(
+                "HypCluster: to choose between several q, clients need a validation part; make one "
+                "with data.split(validation=0.2, seed=0), or give one q"
+            )
+        check_clusters(self, max(self.several), data)
+        others = range(1, self.restarts * sum(self.several))
+        keys = [key, *(jax.random.fold_in(key, i) for i in others)]
+        return self.state_of(jax.vmap(model.init)(jnp.stack(keys)))
 
     def state_of(self, hypotheses: Params) -> State:
         """The state before the first round from these hypotheses."""
@@ -117,79 +130,83 @@ class HypCluster(FedAvg):
     def begin(self, state: State, fit: Fit) -> State:
         """Initialize h^0_i. A clustering that starts from another has its warm start behind it."""
         if fit.start is not None:
-            behind = jnp.asarray(self.first.rounds_of(self.clusters), jnp.int32)
+            behind = jnp.asarray(self.first.rounds_of(max(self.several)), jnp.int32)
             return state._replace(hypotheses=fit.start.hypotheses, round=behind)
-        if self.clusters == 1:
-            return state
-        return state._replace(hypotheses=self.first.hypotheses(self, state.hypotheses, fit))
+        found = [
+            self.first.hypotheses(self, q, drawn, fit) if q > 1 else drawn
+            for q, drawn in zip(self.several, self._by_q(state.hypotheses), strict=True)
+        ]
+        return state._replace(hypotheses=joined(found))
 
     def clients(self, state: State, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
-        """Every client finds its cluster and trains that hypothesis."""
-        losses = jnp.zeros((len(cohort.sizes), 1))
-        if self.clusters > 1:
-            losses = cohort.score(state.hypotheses)
-        f, margin = self.assign(losses, state.round)
-        trained = self.train(state, cohort, f)
+        """Every client finds its cluster and trains that hypothesis, in every clustering."""
+        number = self.restarts * sum(self.several)
+        losses = cohort.score(state.hypotheses) if number > 1 else jnp.zeros_like(cohort.sizes)
+        losses = losses.reshape(-1, number)
+        begin, f, margins = 0, [], []
+        for q, start in self.clusterings:
+            best, margin = assign(losses[:, begin : begin + q], start, state.round)
+            f.append(begin + best)
+            margins.append(margin)
+            begin += q
+        chosen = jnp.stack(f, axis=1)  # [clients, clusterings]
+        trained = self.train(state, cohort, chosen)
         metrics = {
-            "loss": trained.record["loss"],
-            "share": (f[:, None] == jnp.arange(self.clusters)).mean(axis=0),
-            "margin": margin[None],
+            "loss": trained.record["loss"].reshape(chosen.shape).mean(axis=1),
+            "share": (chosen[..., None] == jnp.arange(number)).any(axis=1).mean(axis=0),
+            "margin": jnp.stack(margins),
         }
         return self.upload(state, cohort, trained), metrics
-
-    def assign(self, losses: jax.Array, round_: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """f^t(k) = argmin_i L_k(h_i), the first where several are equal: [clients].
-
-        And by how much the best hypothesis is better than the second best, on average.
-        """
-        f = losses.argmin(axis=1).astype(jnp.int32)
-        if self.clusters == 1:
-            return f, jnp.zeros(())
-        two = -jax.lax.top_k(-losses, 2)[0]
-        return self.first.assign(f, round_, self.clusters), (two[:, 1] - two[:, 0]).mean()
 
     def server(self, state: Any, upload: Any) -> Any:
         """The server steps every hypothesis that somebody has trained."""
         return super().server(state, upload)._replace(round=state.round + 1)
 
     def finish(self, trained: CentralModel, state: State, fit: Fit) -> CentralModel:
-        """Compute f^{T+1}: every client scores all hypotheses once more."""
-        trained = dataclasses.replace(trained, clusterings=(self.clusters,))
-        if self.clusters == 1:
+        """Compute f^{T+1}: every client scores all hypotheses once more.
+
+        Of every q, the restart with the lowest training loss is kept.
+        """
+        trained = dataclasses.replace(trained, clusterings=self.several)
+        if trained.q == 1:
             return trained
-        losses, cost = last_scores(trained, (self,), fit)
-        warn_of_collapse(self, losses.argmin(axis=1))
-        return dataclasses.replace(trained, cost=cost)
+        data, cost, seen = fit.data, trained.cost, np.flatnonzero(fit.data.seen)
+        assert cost is not None
+        if fit.start is None:
+            for q in self.several:
+                cost += self.first.cost(self, q, fit)
+        sizes = data.sizes("train")[seen]
+        cost.down[seen] += trained.q * parameter_bytes(fit.model)
+        cost.examples[seen] += trained.q * sizes
+        losses = losses_by_client(fit.model, data, seen, trained.hypotheses, fit.engine)
+        weights = sizes if self.weights == "size" else np.ones(len(sizes))
+        kept = []
+        for several, under in zip(
+            self._by_q(trained.hypotheses), self._by_q(losses.T), strict=True
+        ):
+            each = np.split(under, self.restarts)  # of every restart, [q, clients]
+            best = int(np.argmin([weights @ one.min(axis=0) for one in each]))
+            self._warn_of_collapse(len(each[best]), each[best].argmin(axis=0))
+            kept.append(jax.tree.map(lambda a, n=best: np.split(a, self.restarts)[n], several))
+        return dataclasses.replace(trained, hypotheses=joined(kept), cost=cost)
 
+    def _by_q(self, stacked: Tree) -> list[Tree]:
+        """What belongs to the clusterings of each q, of arrays that hold all: [hypotheses, ...]."""
+        ends = np.cumsum([self.restarts * q for q in self.several])
+        return [
+            jax.tree.map(lambda a, begin=begin, end=end: a[begin:end], stacked)
+            for begin, end in zip([0, *ends[:-1]], ends, strict=True)
+        ]
 
-def last_scores(
-    trained: CentralModel, members: tuple[HypCluster, ...], fit: Fit, draws: int = 1
-) -> tuple[Floats, Cost]:
-    """Every seen client's training loss under all hypotheses, [clients, q]; and the whole cost.
-
-    That is the cost of the rounds, of these losses, and of the members' starts, each of which was
-    drawn several times.
-    """
-    data, cost = fit.data, trained.cost
-    assert cost is not None
-    seen = np.flatnonzero(data.seen)
-    if fit.start is None:
-        for member in members:
-            cost += member.first.cost(member, fit, draws)
-    cost.down[seen] += trained.q * parameter_bytes(fit.model)
-    cost.examples[seen] += trained.q * data.sizes("train")[seen]
-    return losses_by_client(fit.model, data, seen, trained.hypotheses, fit.engine), cost
-
-
-def warn_of_collapse(algorithm: HypCluster, cluster: Ints) -> None:
-    """Warn if some cluster has almost no clients."""
-    q, start = algorithm.clusters, algorithm.start
-    counts = np.bincount(cluster, minlength=q)
-    if q > 1 and counts.min() <= ALMOST_NOBODY * len(cluster):
-        longer = algorithm.rounds // 2 // q
-        if not isinstance(start, Warm):
+    def _warn_of_collapse(self, q: int, cluster: Ints) -> None:
+        """Warn if some cluster has almost no clients."""
+        counts = np.bincount(cluster, minlength=q)
+        if q == 1 or counts.min() > ALMOST_NOBODY * len(cluster):
+            return
+        longer = self.rounds // 2 // q
+        if not isinstance(self.start, Warm):
             other = "try start=Warm()"
-        elif longer > start.rounds:
+        elif longer > self.start.rounds:
             other = f"give the hypotheses a longer start of their own (start=Warm({longer}))"
         else:
             other = "try start=KMeansPlusPlus()"
@@ -198,3 +215,15 @@ def warn_of_collapse(algorithm: HypCluster, cluster: Ints) -> None:
             f"{other}, several restarts, or a smaller q",
             stacklevel=5,
         )
+
+
+def assign(losses: jax.Array, start: Start, round_: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """f^t(k) = argmin_i L_k(h_i), the first where several are equal: [clients].
+
+    And by how much the best hypothesis is better than the second best, on average.
+    """
+    f, q = losses.argmin(axis=1).astype(jnp.int32), losses.shape[1]
+    if q == 1:
+        return f, jnp.zeros(())
+    two = -jax.lax.top_k(-losses, 2)[0]
+    return start.assign(f, round_, q), (two[:, 1] - two[:, 0]).mean()

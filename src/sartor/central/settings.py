@@ -137,13 +137,13 @@ def check_choices(algorithm: Any, **choices: tuple[str, ...]) -> None:
             )
 
 
-def check_clusters(algorithm: Any, data: ClientData) -> None:
+def check_clusters(algorithm: Any, q: int, data: ClientData) -> None:
     """Refuse more clusters than there are clients to be in them."""
     seen = int(data.seen.sum())
-    if algorithm.q > seen:
+    if q > seen:
         raise ConfigError(
-            f"{type(algorithm).__name__}: q is {algorithm.q}, but there are only {seen} seen "
-            "clients; choose a smaller q"
+            f"{type(algorithm).__name__}: q is {q}, but there are only {seen} seen clients; choose "
+            "a smaller q"
         )
 
 

@@ -37,11 +37,8 @@ class Start:
         counts = [field.name for field in dataclasses.fields(self) if field.name != "draw"]
         check_numbers(self, at_least_one=tuple(counts), at_least_zero=("draw",))
 
-    def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit, draws: int = 1) -> Params:
-        """Where the hypotheses begin, from ones that were drawn at random: [draws · q, ...].
-
-        Several draws, each with a number of its own, are the starts of restarts.
-        """
+    def hypotheses(self, algorithm: HypCluster, q: int, drawn: Params, fit: Fit) -> Params:
+        """Where the hypotheses of all restarts begin, from random ones: [restarts · q, ...]."""
         return drawn
 
     def rounds_of(self, q: int) -> int:
@@ -52,8 +49,8 @@ class Start:
         """The hypothesis that each client trains, from the best one f(k)."""
         return f
 
-    def cost(self, algorithm: HypCluster, fit: Fit, draws: int = 1) -> Cost:
-        """What the start, or several draws of it, asks of clients before the first round."""
+    def cost(self, algorithm: HypCluster, q: int, fit: Fit) -> Cost:
+        """What the starts of all restarts ask of clients before the first round."""
         return Cost.nothing(fit.data.ids)
 
 
@@ -113,28 +110,24 @@ class Lent(Start):
     epochs: int = 5
     draw: int = 0
 
-    def lenders(self, algorithm: HypCluster, fit: Fit) -> Ints:
-        """The clients that train a model to lend."""
-        word = mix(fit.seed, "start", self.draw)
-        return np.sort(_draw(fit.data, algorithm.clusters, word))
+    def lenders(self, algorithm: HypCluster, q: int, fit: Fit) -> list[Ints]:
+        """The clients that train a model to lend: q for every restart."""
+        words = (mix(fit.seed, "start", self.draw + n) for n in range(algorithm.restarts))
+        return [_draw(fit.data, q, word) for word in words]
 
-    def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit, draws: int = 1) -> Params:
+    def hypotheses(self, algorithm: HypCluster, q: int, drawn: Params, fit: Fit) -> Params:
         """The models that the lenders have trained."""
         found = []
-        for draw in range(draws):
-            start = dataclasses.replace(self, draw=self.draw + draw)
-            lenders = start.lenders(algorithm, fit)
-            order = _draw(fit.data, algorithm.clusters, mix(fit.seed, "start", start.draw))
-            own = _own_models(start, algorithm, lenders, drawn, fit)
-            places = np.searchsorted(lenders, order)
+        for lenders in self.lenders(algorithm, q, fit):
+            clients, places = np.unique(lenders, return_inverse=True)
+            own = _own_models(self, algorithm, clients, drawn, fit)
             found.append(jax.tree.map(lambda a, places=places: a[places], own))
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
+        return joined(found)
 
-    def cost(self, algorithm: HypCluster, fit: Fit, draws: int = 1) -> Cost:
-        """A model down, a model up, and the lenders' training, for every draw."""
+    def cost(self, algorithm: HypCluster, q: int, fit: Fit) -> Cost:
+        """A model down, a model up, and the lenders' training."""
         cost, one = Cost.nothing(fit.data.ids), parameter_bytes(fit.model)
-        for draw in range(draws):
-            lenders = dataclasses.replace(self, draw=self.draw + draw).lenders(algorithm, fit)
+        for lenders in self.lenders(algorithm, q, fit):
             size = fit.data.sizes("train")[lenders]
             cost.down[lenders] += one
             cost.up[lenders] += one
@@ -155,14 +148,14 @@ class KMeansPlusPlus(Lent):
         draw: another number makes another start.
     """
 
-    def lenders(self, algorithm: HypCluster, fit: Fit) -> Ints:
-        """Candidates, some for each centre."""
-        count = max(CANDIDATES * algorithm.clusters, algorithm.cohort)
-        return _draw(fit.data, min(count, int(fit.data.seen.sum())), mix(fit.seed, "candidates"))
+    def lenders(self, algorithm: HypCluster, q: int, fit: Fit) -> list[Ints]:
+        """Candidates, some for each centre. All restarts share them."""
+        count = min(max(CANDIDATES * q, algorithm.cohort), int(fit.data.seen.sum()))
+        return [_draw(fit.data, count, mix(fit.seed, "candidates"))]
 
-    def hypotheses(self, algorithm: HypCluster, drawn: Params, fit: Fit, draws: int = 1) -> Params:
-        """The models of the candidates that are drawn as centres, the same for all draws."""
-        lenders = self.lenders(algorithm, fit)
+    def hypotheses(self, algorithm: HypCluster, q: int, drawn: Params, fit: Fit) -> Params:
+        """The models of the candidates that are drawn as centres."""
+        (lenders,) = self.lenders(algorithm, q, fit)
         own = _own_models(self, algorithm, lenders, drawn, fit)
         losses = losses_by_client(fit.model, fit.data, lenders, own, fit.engine)
         excess = np.maximum(losses - np.diag(losses)[:, None], 0)  # [client, whose model]
@@ -171,17 +164,14 @@ class KMeansPlusPlus(Lent):
         def pays(chosen: list[int]) -> Floats:
             return weights * (excess[:, chosen].min(axis=1) if chosen else np.ones(len(lenders)))
 
-        words = (mix(fit.seed, "kmeans++", self.draw + draw) for draw in range(draws))
-        centres = np.array([spread_out(pays, algorithm.clusters, word) for word in words])
+        words = (mix(fit.seed, "kmeans++", self.draw + n) for n in range(algorithm.restarts))
+        centres = np.array([spread_out(pays, q, word) for word in words])
         return jax.tree.map(lambda a: a[centres.reshape(-1)], own)
 
-    def cost(self, algorithm: HypCluster, fit: Fit, draws: int = 1) -> Cost:
-        """What lending costs; and each candidate receives and scores the models of all.
-
-        All draws share the candidates, so several cost as much as one.
-        """
-        cost = super().cost(algorithm, fit)
-        lenders = self.lenders(algorithm, fit)
+    def cost(self, algorithm: HypCluster, q: int, fit: Fit) -> Cost:
+        """What lending costs; and each candidate receives and scores the models of all."""
+        cost = super().cost(algorithm, q, fit)
+        (lenders,) = self.lenders(algorithm, q, fit)
         cost.down[lenders] += len(lenders) * parameter_bytes(fit.model)
         cost.examples[lenders] += len(lenders) * fit.data.sizes("train")[lenders]
         return cost
@@ -221,6 +211,11 @@ def as_start(start: Any, warm_rounds: int | None, start_epochs: int | None) -> S
     if start_epochs is not None and isinstance(start, Lent):
         start = dataclasses.replace(start, epochs=start_epochs)
     return start
+
+
+def joined(parts: list[Params]) -> Params:
+    """Several stacks of hypotheses as one."""
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
 def _draw(data: ClientData, count: int, word: Any) -> Ints:

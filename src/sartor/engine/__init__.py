@@ -6,12 +6,12 @@ Everything outside this package imports from here. An algorithm of a round goes 
 
 from sartor.engine.arguments import traced
 from sartor.engine.blocks import Block, Jobs, Mixing, Recall, Stack, everybody, lanes_of, train_each
-from sartor.engine.cohort import Cohort, Pass, Passed, Reading
+from sartor.engine.cohort import Cohort, Passed, Reading
 from sartor.engine.engine import Engine
 from sartor.engine.job import Batch, ClientProgram, Ended, Job
 from sartor.engine.objectives import Leaves, Objective, Own, leaf_shapes, lowered, pick, predict
 from sartor.engine.optimizers import Chosen, Optimizer, build
-from sartor.engine.planning import client_states, in_order, rehearse, visits
+from sartor.engine.planning import Planner, in_order
 from sartor.engine.programs import Recipe, trainer
 from sartor.engine.rounds import Chunk, one_round, run_rounds
 from sartor.engine.schedule import Spans, padded, ragged, steps_of
@@ -38,8 +38,8 @@ __all__ = [
     "Objective",
     "Optimizer",
     "Own",
-    "Pass",
     "Passed",
+    "Planner",
     "Reading",
     "Recall",
     "Recipe",
@@ -47,7 +47,6 @@ __all__ = [
     "Spans",
     "Stack",
     "build",
-    "client_states",
     "everybody",
     "in_order",
     "lanes_of",
@@ -61,7 +60,6 @@ __all__ = [
     "positions",
     "predict",
     "ragged",
-    "rehearse",
     "run_rounds",
     "score_shared",
     "side_by_side",
@@ -70,5 +68,4 @@ __all__ = [
     "train_each",
     "trainer",
     "trial",
-    "visits",
 ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from numbers import Real
 from typing import Any, TypeAlias
 
 import optax
 
 from sartor.caching import made_once
-from sartor.errors import ConfigError
+from sartor.errors import ConfigError, nearest
 
 NAMES = (
     "adabelief", "adafactor", "adagrad", "adam", "adamax", "adamw", "amsgrad", "lamb", "lars",
@@ -37,42 +37,35 @@ class Optimizer:
         options: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
         **more: float | bool,
     ) -> None:
-        if more:
-            Optimizer.of({"name": name, **more})  # refuses what optax would not take
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "options", tuple({**dict(options), **more}.items()))
+        for key, value in self.options:
+            if not isinstance(value, Real):
+                raise ConfigError(f"optimizer: {key} must be a number (got {value!r})")
+        self.build()  # refuses what optax would not take
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Optimizer:
         """From a table such as ``{name = "adam", learning_rate = 0.01}``."""
-        options = tuple((key, value) for key, value in table.items() if key != "name")
-        for key, value in options:
-            if not isinstance(value, int | float):
-                raise ConfigError(f"optimizer: {key} must be a number (got {value!r})")
-        made = cls(str(table.get("name", "")), options)
-        made.build()
-        return made
+        options = {key: value for key, value in table.items() if key != "name"}
+        return cls(str(table.get("name", "")), options)
 
     @made_once(maxsize=256)  # the same one each time: compiled programs are found again
     def build(self) -> optax.GradientTransformation:
         """The optax transformation."""
-        _check(self.name, NAMES, "there is no optimizer", "choose one of")
+        if self.name not in NAMES:
+            hint = nearest(self.name, NAMES, "choose one of")
+            raise ConfigError(f"there is no optimizer {self.name!r}; {hint}")
         factory = getattr(optax, self.name)
+        known = inspect.signature(factory).parameters
         for key, _ in self.options:
-            known = inspect.signature(factory).parameters
-            _check(key, known, f"optimizer {self.name!r} takes no", "it takes")
+            if key not in known:
+                hint = nearest(key, known, "it takes")
+                raise ConfigError(f"optimizer {self.name!r} takes no {key!r}; {hint}")
         try:
             return factory(**dict(self.options))
         except TypeError as error:
             raise ConfigError(f"optimizer {self.name!r}: {error}") from error
-
-
-def _check(word: str, known: Iterable[str], problem: str, choice: str) -> None:
-    """Refuse a word that is not known, and say which one may be meant."""
-    if word not in (known := list(known)):
-        near = get_close_matches(word, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"{choice} {', '.join(known)}"
-        raise ConfigError(f"{problem} {word!r}; {hint}")
 
 
 Chosen: TypeAlias = Optimizer | optax.GradientTransformation | None

@@ -4,7 +4,7 @@ An algorithm is *rehearsed* first, which says what its rounds consist of. Then t
 are planned a chunk at a time, all in one shape, so that one compiled program runs them all.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import jax
@@ -67,21 +67,6 @@ def sample_cohorts(seed: int, rounds: range, population: int, size: int) -> Ints
         else:
             cohorts[place] = np.argsort(words, kind="stable")[:size]
     return cohorts
-
-
-def visits(data: ClientData, seed: int, rounds: int, cohort: int) -> Ints:
-    """[clients of the data] in how many rounds of a run each takes part."""
-    seen = in_order(data)
-    counts = np.zeros(len(data), np.int64)
-    for cohorts in _all_cohorts(seed, range(rounds), len(seen), cohort):
-        counts[seen] += np.bincount(cohorts.reshape(-1), minlength=len(seen))
-    return counts
-
-
-def _all_cohorts(seed: int, rounds: range, population: int, size: int) -> Iterator[Ints]:
-    """The cohorts of many rounds, some rounds at a time, so that they do not fill the memory."""
-    for begin in range(0, len(rounds), 4096):
-        yield sample_cohorts(seed, rounds[begin : begin + 4096], population, size)
 
 
 def in_order(data: ClientData) -> Ints:
@@ -178,16 +163,6 @@ def _rehearse(
     return rehearsal
 
 
-def client_states(
-    algorithm: Algorithm, model: Model, data: ClientData, state: Tree, engine: Engine
-) -> ClientStates | None:
-    """A place for what clients keep, while nobody has kept anything; ``None`` if nobody will."""
-    clients = min(algorithm.cohort, int(data.seen.sum()))
-    known = algorithm.attributes(data)
-    found = rehearse(algorithm, model, data, state, engine, clients, known)
-    return None if found.keeps is None else ClientStates(found.keeps, data, engine)
-
-
 class Planner:
     """Makes the host's part of every chunk: cohorts, keys and schedules, all in one shape.
 
@@ -198,10 +173,17 @@ class Planner:
         state: the server's state; only its shapes matter here.
         engine: how it is run.
         seed: seed of all randomness.
-        rounds: all rounds of the run; there is room for any of them.
-        cohort: clients in a round.
-        attributes: what the algorithm knows of every client, by name: [clients, ...].
+        rounds: all rounds of the run, for any of which there is room; the algorithm's if not given.
+        cohort: clients in a round; the algorithm's number if not given.
+        attributes: what the algorithm knows of every client, by name: [clients, ...]; what it finds
+            out about the data if not given.
         states: what clients have kept so far, if anything.
+
+    Attributes:
+        scored: how many hypotheses a client scores in a round.
+        passes: the passes of a round.
+        states: what clients keep; ``None`` if they keep nothing.
+        visits: [clients of the data] in how many of the rounds each takes part.
     """
 
     def __init__(
@@ -213,21 +195,25 @@ class Planner:
         engine: Engine,
         *,
         seed: int,
-        rounds: range,
-        cohort: int,
-        attributes: Mapping[str, npt.NDArray[Any]],
+        rounds: range | None = None,
+        cohort: int | None = None,
+        attributes: Mapping[str, npt.NDArray[Any]] | None = None,
         states: ClientStates | None = None,
     ) -> None:
+        self.algorithm, self.model, self.engine = algorithm, model, engine
         self.data, self.seed = data, seed
-        self.rounds, self.cohort = rounds, cohort
+        self.rounds = range(algorithm.rounds) if rounds is None else rounds
+        self.cohort = cohort or algorithm.cohort
+        if attributes is None:
+            attributes = algorithm.attributes(data)
         self.devices = len(engine.local_devices())
         self.seen = in_order(data)
         self.hashes = data.hashes[self.seen]
         self.sizes = data.sizes("train")[self.seen]
         self.attributes = {name: np.asarray(a)[self.seen] for name, a in attributes.items()}
-        self.clients = min(cohort, len(self.seen))
+        self.clients = min(self.cohort, len(self.seen))
         found = rehearse(algorithm, model, data, state, engine, self.clients, attributes)
-        self.scores = found.scored > 0
+        self.scored = found.scored
         self.states = states
         if states is None and found.keeps is not None:
             self.states = ClientStates(found.keeps, data, engine)
@@ -238,7 +224,7 @@ class Planner:
         self.batches = -(-roomy(largest) // (BATCH * self.devices)) * self.devices
         # A chunk's plans, its client states and, if data is streamed, its examples must all fit.
         round_bytes = max(sum(p.round_bytes for p in self.passes), 1)
-        self.most_rounds = max(1, min(MOST_ROUNDS, len(rounds), 2**26 // round_bytes))
+        self.most_rounds = max(1, min(MOST_ROUNDS, len(self.rounds), 2**26 // round_bytes))
         if self.states is not None:
             self.most_rounds = min(self.most_rounds, self.states.most(self.clients))
         if any(p.held is not None for p in self.passes):
@@ -253,16 +239,21 @@ class Planner:
     def _extent(self) -> int:
         """Make room in every pass for any round of the run; the most examples in a cohort.
 
-        All cohorts are sampled once, just for that. It is cheap, and a shape that grew during the
-        run would mean another compilation.
+        All cohorts are sampled once, just for that and to count visits. It is cheap, and a shape
+        that grew during the run would mean another compilation.
         """
-        largest = 1
-        for cohorts in _all_cohorts(self.seed, self.rounds, len(self.seen), self.cohort):
+        everybody, largest = self.cohort >= len(self.seen), 1
+        rounds = self.rounds[:1] if everybody else self.rounds  # all are the same
+        self.visits = np.zeros(len(self.data), np.int64)
+        for begin in range(0, len(rounds), 4096):  # some at a time, to save memory
+            some = rounds[begin : begin + 4096]
+            cohorts = sample_cohorts(self.seed, some, len(self.seen), self.cohort)
+            self.visits[self.seen] += np.bincount(cohorts.reshape(-1), minlength=len(self.seen))
             for p in self.passes:
                 p.make_room(self.seen[cohorts])
             largest = max(largest, int(self.sizes[cohorts].sum(axis=1).max()))
-            if self.cohort >= len(self.seen):
-                break  # every round is the same
+        if everybody:
+            self.visits *= len(self.rounds)
         return largest
 
     def plan(self, rounds: range) -> tuple[Ints, Any, Inputs]:
@@ -273,7 +264,7 @@ class Planner:
         # A client's randomness depends on who it is and on the round, not on its place in a cohort.
         words = mix(self.seed, "train", numbers, self.hashes[cohorts])
         passes = [p.plan(clients, words) for p in self.passes]
-        examples = self._examples(clients, sizes) if self.scores else None
+        examples = self._examples(clients, sizes) if self.scored else None
         # All rows at once: if data is streamed, the columns of a chunk hold nothing but them.
         rows = [(p.plan.order, p.held and p.held.rows) for p in passes]
         columns, (places, scored) = self.source.load((rows, examples and examples.rows))

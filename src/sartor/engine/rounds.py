@@ -48,7 +48,6 @@ class Chunk:
         clients: [rounds, cohort] positions of the clients that took part.
         metrics: the algorithm's metrics, each [rounds, ...]; and ``finite``, [rounds, cohort].
         seconds: since the chunk before was finished.
-        kept: what clients keep between rounds; ``None`` if they keep nothing.
     """
 
     start: int
@@ -57,33 +56,18 @@ class Chunk:
     clients: Ints
     metrics: dict[str, npt.NDArray[Any]]
     seconds: float
-    kept: ClientStates | None = None
 
 
-def run_rounds(
-    algorithm: Algorithm,
-    model: Model,
-    data: ClientData,
-    state: Tree,
-    *,
-    seed: int,
-    engine: Engine,
-    start: int = 0,
-    kept: ClientStates | None = None,
-) -> Iterator[Chunk]:
+def run_rounds(planner: Planner, state: Tree, start: int = 0) -> Iterator[Chunk]:
     """Run an algorithm from round ``start`` on, a chunk at a time.
 
-    Where chunks begin and end depends on the clock; the numbers do not depend on it. ``kept`` are
-    the client states so far, and change with every chunk; see :func:`client_states`.
+    Where chunks begin and end depends on the clock; the numbers do not depend on it. The planner's
+    client states change with every chunk.
     """
-    planner = Planner(
-        algorithm, model, data, state, engine, seed=seed, rounds=range(algorithm.rounds),
-        cohort=algorithm.cohort, attributes=algorithm.attributes(data), states=kept,
-    )  # fmt: skip
-    states = planner.states
+    algorithm, states = planner.algorithm, planner.states
     same, numbers = separate(algorithm)
-    run = _compiled(same, model, engine, len(planner.passes), planner.most_rounds)
-    state = on_every_device(engine, state)
+    run = _compiled(same, planner.model, planner.engine, len(planner.passes), planner.most_rounds)
+    state = on_every_device(planner.engine, state)
     # The first chunk is one round, since nobody knows yet how long a round takes. Those who work
     # side by side must make the same calls, so their chunks do not depend on the clock.
     count, per_round = planner.most_rounds if vectorizing() else 1, math.inf
@@ -109,7 +93,7 @@ def run_rounds(
             # Here the host waits for the device.
             fetched = {name: np.asarray(values)[: stop - start] for name, values in metrics.items()}
             seconds, began = time.perf_counter() - began, time.perf_counter()
-            yield Chunk(start, stop, state, clients, fetched, seconds, states)
+            yield Chunk(start, stop, state, clients, fetched, seconds)
             # The least time of a round so far: the first chunks hold the compilation.
             per_round = min(per_round, seconds / (stop - start))
             if not vectorizing():

@@ -146,16 +146,8 @@ class EachScorer:
         self.run = _each(objective, engine)
         self.reader = source(engine, data, self.lanes * most + 1)
 
-    def score(self, params: Stack, jobs: Job, first: Ints, sizes: Ints) -> list[Scored]:
-        """Score the rows ``first … first + size`` of each client under its own model."""
-        return self._score(params, jobs, Spans(first, sizes))
-
-    def score_same(self, params: Stack, jobs: Job, rows: Ints) -> list[Scored]:
-        """Score the same rows under each client's own model."""
-        begin = np.zeros(len(jobs.hypothesis), np.int64)
-        return self._score(params, jobs, Spans(begin, begin + len(rows), rows))
-
-    def _score(self, params: Stack, jobs: Job, spans: Spans) -> list[Scored]:
+    def score(self, params: Stack, jobs: Job, spans: Spans) -> list[Scored]:
+        """Score some examples of each client under its own model."""
         sizes, rows = spans.sizes, spans.rows(self.steps * BATCH)
         grid = padded(rows, self.lanes).reshape(self.lanes, self.steps, BATCH)
         columns, places = self.reader.load(grid.transpose(1, 0, 2))

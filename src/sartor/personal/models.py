@@ -35,6 +35,7 @@ from sartor.engine import (
     Objective,
     Own,
     Scored,
+    Spans,
     positions,
     predict,
     ragged,
@@ -232,9 +233,11 @@ class PersonalModels:
                 stack = {name: leaf[scored] for name, leaf in stack.items()}
                 ids = tuple(itertools.compress(ids, scored))
             here, jobs = np.array([place[client] for client in ids]), self._jobs(ids)
-            own.update(zip(here, scorer.score(stack, jobs, first[here], sizes[here]), strict=True))
+            results = scorer.score(stack, jobs, Spans(first[here], sizes[here]))
+            own.update(zip(here, results, strict=True))
             if len(everybody):
-                results = scorer.score_same(stack, jobs, everybody)
+                same = Spans(np.zeros_like(here), np.full_like(here, len(everybody)), everybody)
+                results = scorer.score(stack, jobs, same)
                 mixed[here] = [r.loss.mean(dtype=np.float64) for r in results]
         loss = np.concatenate([own[k].loss for k in clients])
         correct = np.concatenate([own[k].correct for k in clients])
