@@ -141,8 +141,9 @@ class HypCluster(FedAvg):
     def clients(self, state: State, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
         """Every client finds its cluster and trains that hypothesis, in every clustering."""
         number = self.restarts * sum(self.several)
-        losses = cohort.score(state.hypotheses) if number > 1 else jnp.zeros_like(cohort.sizes)
-        losses = losses.reshape(-1, number)
+        losses = jnp.zeros((len(cohort.sizes), 1))  # a single hypothesis is everybody's best
+        if number > 1:
+            losses = cohort.score(state.hypotheses)
         begin, f, margins = 0, [], []
         for q, start in self.clusterings:
             best, margin = assign(losses[:, begin : begin + q], start, state.round)
@@ -181,13 +182,11 @@ class HypCluster(FedAvg):
         losses = losses_by_client(fit.model, data, seen, trained.hypotheses, fit.engine)
         weights = sizes if self.weights == "size" else np.ones(len(sizes))
         kept = []
-        for several, under in zip(
-            self._by_q(trained.hypotheses), self._by_q(losses.T), strict=True
-        ):
+        for hypotheses, under in self._by_q((trained.hypotheses, losses.T)):
             each = np.split(under, self.restarts)  # of every restart, [q, clients]
             best = int(np.argmin([weights @ one.min(axis=0) for one in each]))
             self._warn_of_collapse(len(each[best]), each[best].argmin(axis=0))
-            kept.append(jax.tree.map(lambda a, n=best: np.split(a, self.restarts)[n], several))
+            kept.append(jax.tree.map(lambda a, n=best: np.split(a, self.restarts)[n], hypotheses))
         return dataclasses.replace(trained, hypotheses=joined(kept), cost=cost)
 
     def _by_q(self, stacked: Tree) -> list[Tree]:
