@@ -123,6 +123,14 @@ def test_labels():
     same(from_frame(coded, **ROLES), from_frame(t, **ROLES))
 
 
+def test_texts_as_polars_exports_them():
+    t, views = table(), table()
+    for name in ("user", "pet", "town"):
+        place = t.schema.get_field_index(name)
+        views = views.set_column(place, name, t[name].cast(pa.string_view()))
+    same(from_frame(views, **ROLES), from_frame(t, **ROLES))
+
+
 def changed(name, values):
     t = table(5)
     return t.set_column(t.schema.get_field_index(name), name, pa.array(values))
