@@ -21,7 +21,9 @@ def test_regret_of_policies():
     exact = np.array([[2.0, 2.0], [4.0, 1.0], [1.0, 3.0]])  # global, cluster, local; two clients
     chosen = np.array([[2, 0], [1, 1]])
     mixed = np.array([[7.0, 9.0], [0.5, 9.0], [7.0, 9.0], [7.0, 1.5]])  # by λ
-    result = PopulationResult(exact, chosen, mixed, np.array([1, -1]), np.zeros(2), np.ones(4))
+    result = PopulationResult(
+        exact, chosen, mixed, np.array([1, -1]), np.zeros(2, bool), np.ones(4)
+    )
     found = {name: values.tolist() for name, values in result.regret().items()}
     assert found["local"] == [0, 2] and found["global"] == [1, 1] and found["cluster"] == [3, 0]
     assert found["advice"] == [0, 1] and found["bounds"] == [3, 0]

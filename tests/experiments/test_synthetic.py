@@ -113,7 +113,7 @@ def test_tuning_sees_no_more_than_a_clients_samples():
         ({"samples": (2,)}, "at least 3"),
         ({"samples": (1001,)}, "at most 1000"),
         ({"seeds": 1}, "at least 2"),
-        ({"layout": "other"}, "'literal' or 'shifted'"),
+        ({"layout": "other"}, "layout must be one of"),
         ({"loss": "other"}, "'plain' or 'smoothed'"),
     ],
 )

@@ -151,7 +151,7 @@ in the next line: {a.b:share}, {c:.1f}, {missing?:number}.
 ?hidden
 > Not this.
 
-# Left out ?hidden
+# ?hidden Left out
 
 Words.
 
@@ -162,7 +162,7 @@ Words.
 | --- |
 | {name} |
 
-# Number {n} *items
+# *items Number {n}
 
 {who}
 """

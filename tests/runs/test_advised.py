@@ -76,15 +76,14 @@ def test_it_says_how_to_do_it_again(advised, asked, people, tmp_path):
     *_, out = advised
     columns = {"client": "user", "label": "label", "domain": "region"}
     config = advice_config(out)
-    assert config.base.seed == 4 and config.cluster.rounds == 5
+    assert config.base.seed == 4 and config.others["cluster"].rounds == 5
     assert config == advice_config(people, overrides=QUICK, columns=columns, seed=4)
     advise_run(config, tmp_path / "again", progress=False)
     data, model, options = asked[0]
     assert data.fingerprint == config.base.open_data().fingerprint
     assert model == config.base.make_model(data)
     assert options == {
-        "central": config.base.central, "cluster": config.cluster, "local": config.local,
-        "interpolation": config.interpolation, "seed": 4, "engine": config.base.engine,
+        "central": config.base.central, **config.others, "seed": 4, "engine": config.base.engine,
         "progress": False, "folds": 3,
     }  # fmt: skip
     assert (tmp_path / "again" / "config.toml").read_text() == (out / "config.toml").read_text()
@@ -99,11 +98,12 @@ def test_of_a_run_everything_is_taken_over(sartor, asked, tmp_path):
     config = advice_config(run)
     assert config.base.model["name"] == "categorical" and config.base.seed == 3
     assert config.base.split["unseen"] == 0.25 and config.base.engine.lanes == 4
-    assert isinstance(config.base.central, library.FedAvg) and config.cluster.q == 3
-    assert config.base.central.rounds == config.cluster.rounds == 12
+    assert isinstance(config.base.central, library.FedAvg) and config.others["cluster"].q == 3
+    assert config.base.central.rounds == config.others["cluster"].rounds == 12
     assert config.base.central.learning_rate == 0.5
-    assert config.local.epochs == 1 and config.interpolation.r == 2
-    assert config.interpolation.cover == (0.25, 0.5, 0.75, 1.0)  # eleven are no quick experiment
+    assert config.others["local"].epochs == 1 and config.others["interpolation"].r == 2
+    cover = config.others["interpolation"].cover
+    assert cover == (0.25, 0.5, 0.75, 1.0)  # eleven are no quick experiment
     code, said, err = sartor("advise", run, "--out", tmp_path / "out", "--folds", 3)
     assert code == 0 and "of the clients" in said and "as advised" in said
     assert "global by FedAvg, cluster by HypCluster, local by Local, interpolation by Dapper" in err
@@ -111,16 +111,17 @@ def test_of_a_run_everything_is_taken_over(sartor, asked, tmp_path):
     assert data.seen.tolist().count(False) == 2 and model.spec["name"] == "categorical"
     assert options["folds"] == 3 and options["seed"] == 3
     for name in ("cluster", "local", "interpolation"):
-        assert options[name] == getattr(config, name)
+        assert options[name] == config.others[name]
 
 
 def test_a_run_of_one_model_gives_its_settings_to_the_clusters(tmp_path):
     text = SMALL.replace("learning_rate = 0.5", "learning_rate = 0.5\nserver_momentum = 0.25")
     write(tmp_path / "run" / "config.toml", text)
     config = advice_config(tmp_path / "run")
-    assert config.cluster.learning_rate == 0.5 and config.cluster.server_momentum == 0.25
-    assert config.cluster.rounds == 12 and config.cluster.start.rounds == 3
-    assert type(config.interpolation).__name__ == "Finetune"
+    cluster = config.others["cluster"]
+    assert cluster.learning_rate == 0.5 and cluster.server_momentum == 0.25
+    assert cluster.rounds == 12 and cluster.start.rounds == 3
+    assert type(config.others["interpolation"]).__name__ == "Finetune"
 
 
 def test_the_model_fits_the_labels(people, tmp_path):
@@ -148,7 +149,7 @@ def test_without_interpolation(people, advised, asked, tmp_path):
     columns = {"client": "user", "label": "label", "domain": "region"}
     overrides = [*QUICK, "interpolation.name=none"]
     config = advice_config(people, overrides=overrides[:-2] + overrides[-1:], columns=columns)
-    assert config.interpolation is None
+    assert config.others["interpolation"] is None
     advise_run(config, tmp_path / "out", progress=False)
     assert asked[0][2]["interpolation"] is None
     assert config.to_table()["interpolation"] == {"name": "none"}

@@ -102,8 +102,7 @@ def plane_figure(columns: Columns) -> Figure:
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlabel("training examples of the client")
-        axes.set_ylabel("discrepancy to everybody")
+        axes.set(xlabel="training examples of the client", ylabel="discrepancy to everybody")
         axes.grid(linewidth=0.6)
         legend(axes, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=9)
         return figure

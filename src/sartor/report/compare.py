@@ -10,6 +10,7 @@ import numpy as np
 from sartor.evaluation.statistics import bootstrap_interval, jsonable, sign_flip
 from sartor.report.page import Row, Section
 from sartor.report.record import Record
+from sartor.report.runs import best_method
 from sartor.report.template import Template
 
 TEMPLATE = Template(Path(__file__).with_name("compare.md"))
@@ -75,13 +76,11 @@ def compare_runs(section: Section, runs: Sequence[Record]) -> None:
 def _paired(runs: Sequence[Record], metric: str) -> Sequence[Row]:
     """The best methods of each two runs, paired over the clients that both have."""
     sign = 1.0 if metric == "accuracy" else -1.0
-    best = []
-    for record in runs:
-        means = {name: s[metric]["mean"] for name, s in record.results["methods"].items()}
-        finite = [(sign * mean, name) for name, mean in means.items() if mean is not None]
-        if finite:
-            method = max(finite)[1]
-            best.append((f"{record.name}: {method}", _by_client(record, method, metric)))
+    best = [
+        (f"{record.name}: {method}", _by_client(record, method, metric))
+        for record in runs
+        if (method := best_method(record.results))
+    ]
     pairs = []
     for (first, a), (second, b) in itertools.combinations(best, 2):
         both = sorted(a.keys() & b.keys())

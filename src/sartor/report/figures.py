@@ -62,9 +62,8 @@ def clients_figure(values: Mapping[str, Floats], metric: str) -> Figure:
             ordered = _shares(axes, of_clients, method, number)
             if len(ordered):
                 axes.axvline(ordered.mean(), color=look(number)[0], linewidth=0.8, linestyle=":")
-        axes.set_xlabel(f"test {metric} of a client (dotted: mean)")
-        axes.set_ylabel("share of clients")
-        axes.set_ylim(0, 1)
+        xlabel = f"test {metric} of a client (dotted: mean)"
+        axes.set(xlabel=xlabel, ylabel="share of clients", ylim=(0, 1))
         legend(axes, loc="upper left" if metric == "accuracy" else "lower right")
         return figure
 
@@ -82,9 +81,8 @@ def change_figure(
             ends += [*np.quantile(ordered, [0.002, 0.998])] if len(ordered) else []
         margin = 0.05 * (max(ends) - min(ends)) or 0.01
         axes.set_xlim(min(ends) - margin, max(ends) + margin)
-        axes.set_xlabel(f"gain in {what} over {against} (left of 0: hurt)")
-        axes.set_ylabel("share of clients")
-        axes.set_ylim(0, 1)
+        xlabel = f"gain in {what} over {against} (left of 0: hurt)"
+        axes.set(xlabel=xlabel, ylabel="share of clients", ylim=(0, 1))
         legend(axes, loc="upper left", fontsize=8)
         return figure
 
@@ -117,10 +115,8 @@ def curve(
         less: is subtracted from the values.
         keys: the mean, and the ends of its interval.
     """
-    mean, low, high = (
-        scale * np.array([np.nan if row[key] is None else row[key] - less for row in rows])
-        for key in keys
-    )
+    values = [np.array([row[key] for row in rows], float) for key in keys]  # None becomes NaN
+    mean, low, high = (scale * (each - less) for each in values)
     axes.plot(x, mean, style, color=colour, markersize=3.5, linewidth=1.5, label=label)
     axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
@@ -143,8 +139,7 @@ def training_figure(loss: Sequence[float | None]) -> Figure:
     with drawing(6.4, 2.6) as (figure, axes):
         rounds = np.arange(1, len(loss) + 1)
         axes.plot(rounds, np.array(loss, float), color=COLOURS[1], linewidth=1.2)
-        axes.set_xlabel("round")
-        axes.set_ylabel("training loss of the cohort")
+        axes.set(xlabel="round", ylabel="training loss of the cohort")
         return figure
 
 

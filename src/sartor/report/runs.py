@@ -1,7 +1,7 @@
 """The page about a run: who gains, who is hurt, what was chosen, and what it cost."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def run_sections(record: Record) -> list[Section]:
     tested = {c["a"]: c for c in results["comparisons"] if c["b"] == central}
     shown = {
         **results,
-        "best": _best_method(results),
+        "best": _best(results),
         "summaries": {
             name: {
                 **summary,
@@ -58,37 +58,39 @@ def run_sections(record: Record) -> list[Section]:
     return [*TEMPLATE.sections(shown, record), provenance(record, command)]
 
 
-def client_values(
-    table: pa.Table, metric: str, names: Iterable[str], order: Sequence[str] = ("client",)
-) -> dict[str, Floats]:
-    """A metric of every client by method, sorted by some columns."""
-    methods = np.array(table["method"].to_pylist())
-    keys = [np.array(table[column].to_pylist()) for column in reversed(order)]
-    values = np.array(table[metric].to_pylist(), float)
-    rows = {name: np.flatnonzero(methods == name) for name in names}
-    found = {n: values[some[np.lexsort([key[some] for key in keys])]] for n, some in rows.items()}
+def client_values(table: pa.Table, metric: str, names: Iterable[str]) -> dict[str, Floats]:
+    """A metric of every client by method, sorted by seed, if there are several, and client."""
+    order = [column for column in ("seed", "client") if column in table.column_names]
+    table = table.sort_by([(column, "ascending") for column in order])
+    methods, values = table["method"].to_numpy(), table[metric].to_numpy().astype(float)
+    found = {name: values[methods == name] for name in names}
     for name, of_clients in found.items():
         if not len(of_clients) or len(of_clients) != len(next(iter(found.values()))):
             raise ValueError(f"per_client.parquet lacks clients of {name}")
     return found
 
 
-def _best_method(results: Row) -> Row | None:
-    """The method with the best mean, and which others cannot be distinguished from it."""
+def best_method(results: Row) -> str | None:
+    """The method with the best mean, if any is finite."""
     metric, methods = results["metric"], results["methods"]
     means = {name: summary[metric]["mean"] for name, summary in methods.items()}
-    finite = {name: mean for name, mean in means.items() if mean is not None}
-    if not finite:
-        return None
+    finite = [name for name, mean in means.items() if mean is not None]
     better = max if metric == "accuracy" else min
-    best = better(finite, key=lambda name: finite[name])
-    ties = []
+    return better(finite, key=lambda name: means[name], default=None)
+
+
+def _best(results: Row) -> Row | None:
+    """The best method, and which others cannot be distinguished from it."""
+    best, ties = best_method(results), []
+    if best is None:
+        return None
     for c in results["comparisons"]:
         p = c["p_value"]
         if best in (c["a"], c["b"]) and (p is None or p > 0.05):
             other = c["b"] if c["a"] == best else c["a"]
             ties.append(other if p is None else f"{other} (p = {p:.2f})")
-    return {"name": best, "ties": ", ".join(ties), **methods[best][metric]}
+    scores = results["methods"][best][results["metric"]]
+    return {"name": best, "ties": ", ".join(ties), **scores}
 
 
 def _verdict(test: Row | None) -> str:

@@ -9,10 +9,10 @@ Blocks are separated by blank lines, and ``{path:show}`` stands for a value:
   items. Instead of ``show`` there can be a text with placeholders for values of the item.
   ``:--`` under a heading aligns names, ``:-:`` sentences. A row's ``best`` lists bold headings.
 - ``![caption](name)`` is a figure, ``!figures name`` a list of ``(figure, caption, path)``.
-- ``- words`` is a main finding, ``- *rows words`` one for each row. ``!warnings`` shows warnings.
-- ``?name`` at the start of a block or a finding shows it only if that value is true, ``?name=word``
-  if it is that word, and ``?!`` if it is not. ``[?name:words]`` does so for words inside a text,
-  and ``# Title ?name`` for a section. ``# Title *name`` repeats a section for each item of a list.
+- ``- words`` is a main finding. ``!warnings`` shows warnings.
+- ``?name`` at the start of a title, a block or a finding shows it only if that value is true,
+  ``?name=word`` if it is that word, and ``?!`` if it is not. ``[?name:words]`` does so for words
+  inside a text. ``*name`` at the start shows it for each item of a list.
 
 A path is made of keys, with dots between them. With ``?`` at its end it may lead to nothing.
 """
@@ -81,13 +81,11 @@ class Template:
         """
         found = []
         for head, body in self._sections.items():
-            title, mark, name = [*re.split(r" ([?*])(?=\S+$)", head), "", ""][:3]
-            items: Sequence[Row] = self._value(name, values) if mark == "*" else [{}]
-            for item in items if mark != "?" or self._holds(name, values) else ():
-                here = {**values, **item}
+            for title, here in self._each(head, values):
                 section = Section(self._fill(title, here))
                 for block in re.split(r"\n\s*\n", body.strip()):
-                    self._add(section, block.strip(), here, record)
+                    for words, inside in self._each(block.strip(), here):
+                        self._add(section, words, inside, record)
                 found.append(section)
         return [section for section in found if section.parts]
 
@@ -96,7 +94,6 @@ class Template:
         return self._fill(" ".join(self._sections[title].split()), values)
 
     def _add(self, section: Section, block: str, values: Row, record: Record | None) -> None:
-        block = self._shown(block, values)
         if block.startswith("["):
             self._add_table(section, block, values)
         elif block.startswith("## "):
@@ -104,19 +101,22 @@ class Template:
         elif block.startswith("!"):
             self._add_values(section, block, values, record)
         elif block.startswith("- "):
-            section.lead(list(self._findings(block, values)))
+            items = re.split("^- ", block, flags=re.MULTILINE)[1:]
+            found = chain.from_iterable(self._each(item, values) for item in items)
+            section.lead([self._fill(" ".join(words.split()), row) for words, row in found])
         elif words := self._fill(" ".join(block.split()), values):
             section.note(words[2:]) if words.startswith("> ") else section.text(words)
 
-    def _findings(self, block: str, values: Row) -> Iterator[str]:
-        for item in re.split("^- ", block, flags=re.MULTILINE)[1:]:
-            rows: Sequence[Row] = [{}]
-            words = " ".join(self._shown(item, values).split())
-            if words.startswith("*"):
-                name, _, words = words[1:].partition(" ")
-                rows = self._value(name, values)
-            if words:
-                yield from (self._fill(words, {**values, **row}) for row in rows)
+    def _each(self, text: str, values: Row) -> Iterator[tuple[str, Row]]:
+        """A text without its marks and the values for it, as often as it is shown."""
+        rows: Sequence[Row] = [{}]
+        if text.startswith("?"):
+            condition, text = text[1:].split(maxsplit=1)
+            rows = rows if self._holds(condition, values) else []
+        elif text.startswith("*"):
+            name, text = text[1:].split(maxsplit=1)
+            rows = self._value(name, values)
+        yield from ((text, {**values, **row}) for row in rows)
 
     def _add_values(self, section: Section, block: str, values: Row, record: Record | None) -> None:
         """Figures or warnings that the values hold."""
@@ -182,13 +182,6 @@ class Template:
 
         text = re.sub(r"\[\?([^:\]]+):([^\]]*)\]", lambda m: m[2] * self._holds(m[1], values), text)
         return re.sub(r"\{([^{}:]+)(?::([^{}]*))?\}", shown, text)
-
-    def _shown(self, text: str, values: Row) -> str:
-        """A text that may begin with a condition: nothing, if it does not hold."""
-        if not text.startswith("?"):
-            return text
-        condition, rest = text[1:].split(maxsplit=1)
-        return rest if self._holds(condition, values) else ""
 
     def _holds(self, condition: str, values: Row) -> bool:
         path, _, word = condition.removeprefix("!").partition("=")

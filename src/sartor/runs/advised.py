@@ -14,13 +14,13 @@ import pyarrow as pa
 from sartor import central, personal
 from sartor.advice import Advice, advise
 from sartor.advice.advise import INTERPOLATION
-from sartor.central import Central, FedAvg, KMeansPlusPlus, Warm
+from sartor.central import FedAvg, KMeansPlusPlus, Warm
 from sartor.central.settings import describe
 from sartor.data import ClientData
 from sartor.errors import ConfigError, FileError
 from sartor.evaluation.statistics import jsonable
 from sartor.files import is_free, write_atomic, write_json
-from sartor.personal import Local, Personal
+from sartor.personal import Local
 from sartor.report import write_report
 from sartor.runs.config import Config, algorithm_of, override, parse_config, read_table, settings_of
 from sartor.runs.record import noted, provenance, write_table
@@ -46,30 +46,27 @@ class AdviceConfig:
 
     Attributes:
         base: data, model, engine and seed; its central algorithm trains the global model.
-        cluster: trains the cluster models.
-        local: trains a model of the client alone.
-        interpolation: trains models between the local and the global one; ``None`` tries none.
+        others: the algorithms that train the other candidates: cluster models (``cluster``), a
+            model of the client alone (``local``), and models between the local and the global one
+            (``interpolation``; ``None`` tries none).
         options: ``folds``, ``delta``, ``bound`` and ``radius``, if given.
     """
 
     base: Config
-    cluster: Central
-    local: Local
-    interpolation: Personal | None
+    others: dict[str, Any]
     options: dict[str, Any]
 
     def algorithms(self) -> dict[str, str]:
         """The name of each candidate's algorithm."""
-        found = {"global": self.base.central, "cluster": self.cluster, "local": self.local}
-        found |= {"interpolation": self.interpolation} if self.interpolation else {}
-        return {name: type(algorithm).__name__ for name, algorithm in found.items()}
+        found = {"global": self.base.central, **self.others}
+        return {name: type(a).__name__ for name, a in found.items() if a is not None}
 
     def to_table(self) -> dict[str, Any]:
         """Plain values, as they are written to ``config.toml``."""
-        mixed = settings_of(self.interpolation) if self.interpolation else {"name": "none"}
         table = {k: v for k, v in self.base.to_table().items() if k != "personal"}
-        table |= {"cluster": settings_of(self.cluster), "local": settings_of(self.local)}
-        return table | {"interpolation": mixed, "advice": self.options}
+        for name, algorithm in self.others.items():
+            table[name] = settings_of(algorithm) if algorithm else {"name": "none"}
+        return table | {"advice": self.options}
 
 
 def advice_config(
@@ -133,9 +130,8 @@ def advise_run(
         data = base.open_data()
         model = base.make_model(data)
         advice = advise(
-            data, model, central=base.central, cluster=config.cluster, local=config.local,
-            interpolation=config.interpolation, seed=base.seed, engine=base.engine,
-            progress=progress, **config.options,
+            data, model, central=base.central, **config.others, seed=base.seed,
+            engine=base.engine, progress=progress, **config.options,
         )  # fmt: skip
     results = jsonable({
         "experiment": "advice",
@@ -223,15 +219,15 @@ def _parsed(table: dict[str, Any], source: Path) -> AdviceConfig:
     between = table["interpolation"]
     if between["name"] == "Dapper":
         between = settings_of(INTERPOLATION) | between
-    return AdviceConfig(
-        base=parse_config(base, relative_to=source if source.is_dir() else source.parent),
-        cluster=algorithm_of("cluster", table["cluster"], central.ALGORITHMS),
-        local=algorithm_of("local", table["local"], {"Local": Local}),
-        interpolation=None
-        if between["name"] == "none"
-        else algorithm_of("interpolation", between, personal.ALGORITHMS),
-        options=options,
-    )
+    others = {
+        "cluster": algorithm_of("cluster", table["cluster"], central.ALGORITHMS),
+        "local": algorithm_of("local", table["local"], {"Local": Local}),
+        "interpolation": None,
+    }
+    if between["name"] != "none":
+        others["interpolation"] = algorithm_of("interpolation", between, personal.ALGORITHMS)
+    where = source if source.is_dir() else source.parent
+    return AdviceConfig(parse_config(base, relative_to=where), others, options)
 
 
 def _model_for(data: ClientData) -> str:

@@ -10,13 +10,15 @@ LEVEL = 0.05
 """A difference with a smaller p-value is beyond chance."""
 
 
-def count(claims: Sequence[Mapping[str, Any]], holds: bool | None = True) -> int:
-    """How many claims have this verdict.
+def tally(claims: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How many claims there are, and how many have each verdict.
 
-    >>> count([{"holds": True}, {"holds": None}], holds=None)
-    1
+    >>> tally([{"holds": True}, {"holds": None}])
+    {'total': 2, 'hold': 1, 'fail': 0, 'undecided': 1}
     """
-    return sum(claim["holds"] is holds for claim in claims)
+    verdicts = [claim["holds"] for claim in claims]
+    found = {"hold": True, "fail": False, "undecided": None}
+    return {"total": len(verdicts), **{name: verdicts.count(v) for name, v in found.items()}}
 
 
 def shares(chosen: npt.NDArray[Any]) -> dict[str, float]:

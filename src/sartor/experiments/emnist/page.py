@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from sartor.experiments.common.statistics import count
+from sartor.experiments.common.statistics import tally
 from sartor.experiments.emnist.settings import GROUPS
 from sartor.experiments.emnist.studies import studies
 from sartor.experiments.emnist.words import (
@@ -35,7 +35,6 @@ from sartor.report.page import Row, Section
 from sartor.report.record import Record
 from sartor.report.runs import client_values, cost_table, provenance, sorted_keys
 from sartor.report.template import Template
-from sartor.types import Floats
 
 TEMPLATE = Template(Path(__file__).with_name("page.md"), {"titled": titled})
 
@@ -109,11 +108,8 @@ def _claims(claims: Sequence[Row]) -> dict[str, Any]:
     apart = [c for c in alike if c["beyond_chance"]]
     return {
         "claims": by_kind,
-        "tally": {
-            kind: {"total": len(some), "hold": count(some), "undecided": count(some, None)}
-            for kind, some in counted.items()
-        },
-        "hurts": {"more": more, "same": len(averse) - count(averse) - more},
+        "tally": {kind: tally(some) for kind, some in counted.items()},
+        "hurts": {"more": more, "same": len(averse) - tally(averse)["hold"] - more},
         "clustering": {c["group"]: c for c in better if (c["a"], c["b"], c["margin"]) == pair},
         "changes": {
             group: _ends([c for c in gains if c["group"] == group], "mean") for group in GROUPS
@@ -146,10 +142,9 @@ def _tables(results: Row) -> dict[str, Any]:
         ours, paper = results[table], results["paper"][table]
         full = {}
         for name, (row, column) in table_methods(results).items():
-            mean, theirs = ours[row][column]["mean"], paper[row][column]
-            less = None if mean is None else mean - theirs
-            full[name] = {**ours[row][column], "paper": theirs, "less": less}
-        name = max(full, key=lambda name: full[name]["mean"] or 0.0)
+            cell, theirs = ours[row][column], paper[row][column]
+            full[name] = {**cell, "paper": theirs, "less": cell["mean"] - theirs}
+        name = max(full, key=lambda name: full[name]["mean"])
         best = full[name]["mean"]
         found[f"best_{group}"] = {"name": name, **full[name]}
         found[f"{table}_full"] = full
@@ -167,7 +162,7 @@ def _tables(results: Row) -> dict[str, Any]:
 def _gain_figures(record: Record) -> list[tuple[Figure, str, Path]]:
     """The gains of all writers over each central model."""
     methods, figures = table_methods(record.results), []
-    accuracies = client_values(record.clients(), "accuracy", methods, ("seed", "client"))
+    accuracies = client_values(record.clients(), "accuracy", methods)
     for row in record.results["table2"]:
         changes = {
             titled(column): 100 * (accuracies[name] - accuracies[row])
@@ -180,10 +175,6 @@ def _gain_figures(record: Record) -> list[tuple[Figure, str, Path]]:
     return figures
 
 
-def _percents(values: list[float | None]) -> Floats:
-    return np.array([np.nan if value is None else 100 * value for value in values])
-
-
 def tables_figure(results: Row) -> Figure:
     """Every cell of both tables with its interval, and the paper's number."""
     names, real = table_methods(results), not results["data"]["generated"]
@@ -192,15 +183,16 @@ def tables_figure(results: Row) -> Figure:
         for n, (table, group) in enumerate(TABLES.items()):
             colour, marker, y = look(n + 1)[0], "os"[n], np.arange(len(names)) + 0.3 * n - 0.15
             cells = [results[table][row][column] for row, column in names.values()]
-            mean, low, high = (_percents([c[k] for c in cells]) for k in ("mean", "low", "high"))
+            ends = ("mean", "low", "high")  # None becomes NaN
+            mean, low, high = 100 * np.array([[c[k] for c in cells] for k in ends], float)
             error = np.maximum([mean - low, high - mean], 0)
             axes.errorbar(
                 mean, y, xerr=error, fmt=marker, color=colour, markersize=5, capsize=2.5,
                 linewidth=1.2, label=group,
             )  # fmt: skip
-            theirs = _percents([results["paper"][table][r][c] for r, c in names.values()])
+            theirs = np.array([results["paper"][table][r][c] for r, c in names.values()])
             axes.plot(
-                theirs, y, marker, color=colour, markerfacecolor="none", markersize=6.5,
+                100 * theirs, y, marker, color=colour, markerfacecolor="none", markersize=6.5,
                 label=f"{group}, {paper}",
             )  # fmt: skip
         axes.set_yticks(range(len(names)), [titled(name) for name in names])
@@ -223,28 +215,25 @@ def one_lambda_figure(results: Row) -> Figure:
             colour = look(n + 1)[0]
             style = f"{'os'[n]}-"
             curve(axes, found["cover"], found[group], group, colour, style=style, scale=100)
-            own = _percents([chosen[group]["mean"]])[0]
+            own = 100 * chosen[group]["mean"]
             axes.axhline(own, color=colour, linestyle="--", linewidth=1, label=f"{group}, chosen")
-        axes.set_xlabel("λ, the weight of the writer's own images")
-        axes.set_ylabel("test accuracy, %")
+        axes.set(xlabel="λ, the weight of the writer's own images", ylabel="test accuracy, %")
         axes.grid(axis="y", linewidth=0.6)
         legend_outside(axes)
         return figure
 
 
 def _gained(results: Row, group: str) -> Sequence[Row]:
-    """What each method gains over its central model, where there are writers to compare."""
+    """What each method gains over its central model."""
     found = []
-    for name, (row, column) in table_methods(results).items():
+    for name, (row, _) in table_methods(results).items():
         method, central = results["methods"][name], results["methods"][row]
         gain, hurt = (method.get(key, {}).get(group) for key in ("gain", "hurt"))
-        worst, base = (each["worst_decile"].get(group) for each in (method, central))
-        if column == "initial" or hurt:
-            rises = hurt and None not in (worst, base)
-            found.append({
-                "name": name, "gain": gain, "hurt": hurt, "worst": worst,
-                "worst_gain": worst - base if rises else None,
-            })  # fmt: skip
+        worst, base = (each["worst_decile"][group] for each in (method, central))
+        found.append({
+            "name": name, "gain": gain, "hurt": hurt, "worst": worst,
+            "worst_gain": worst - base if hurt else None,
+        })  # fmt: skip
     return found
 
 
@@ -286,8 +275,7 @@ def _orders(results: Row) -> Mapping[str, Any]:
         name = "fedavg" if order == "shuffled" else f"fedavg by {order}"
         accuracy = results["methods"][f"{name} + finetune"]["accuracy"]
         seen, unseen = (accuracy[group]["mean"] for group in GROUPS)
-        gap = None if None in (seen, unseen) else unseen - seen
-        found["by id" if order == "id" else order] = {**row, "finetuned": gap}
+        found["by id" if order == "id" else order] = {**row, "finetuned": unseen - seen}
     return found
 
 

@@ -94,10 +94,10 @@ def _gap(pooled: PooledSeeds, name: str) -> dict[str, Any]:
 
 
 def _about(settings: EmnistSettings, data: ClientData, results: Results) -> dict[str, Any]:
-    seen = results[0, settings.rows[0]].scores.seen
+    ids, seen = data.ids, results[0, settings.rows[0]].scores.seen
     domains = data.metadata.get("domain", np.array([]))
     return {
-        "generated": settings.generated or all(c.startswith("generated-") for c in data.ids),
+        "generated": settings.data == "generated" or all(c.startswith("generated-") for c in ids),
         "fingerprint": data.fingerprint,
         "writers": len(data),
         "images": len(data.rows),
@@ -116,7 +116,8 @@ def _method(pooled: PooledSeeds, name: str) -> dict[str, Any]:
     def by_group(groups: Iterable[str], what: str = "accuracy") -> Iterator[tuple[str, Floats]]:
         """The values of groups that have writers in every seed."""
         for group in groups:
-            if _complete(values := pooled.values(name, group, what)):
+            values = pooled.values(name, group, what)
+            if not np.isnan(values).all(axis=1).any():
                 yield group, values
 
     found: dict[str, Any] = {
@@ -156,10 +157,7 @@ def _against(pooled: PooledSeeds, name: str, central: str) -> dict[str, Any]:
     """The writers' gains over the central model, and what their models have forgotten."""
     found: dict[str, Any] = {"gain": {}, "hurt": {}}
     for group in GROUPS:
-        gain = pooled.gain(name, central, group)
-        if not _complete(gain):
-            continue
-        found["gain"][group] = pooled.tested(gain)
+        found["gain"][group] = pooled.tested(pooled.gain(name, central, group))
         by_seed = []  # shares of writers: gained, hurt, hurt beyond chance
         for seed in range(pooled.settings.seeds):
             scores, baseline = (pooled.results[seed, n].scores for n in (name, central))
@@ -176,11 +174,6 @@ def _against(pooled: PooledSeeds, name: str, central: str) -> dict[str, Any]:
         before = pooled.values(name, "all", "central_mixture_loss")
         found["forgetting"] = pooled.estimate(pooled.values(name, "all", "mixture_loss") - before)
     return found
-
-
-def _complete(values: Floats) -> bool:
-    """Whether every seed has a value."""
-    return bool((~np.isnan(values)).any(axis=1).all())
 
 
 def _clusters(result: SeedResult) -> dict[str, list[int]]:

@@ -12,7 +12,6 @@ import numpy as np
 from sartor.caching import made_once
 from sartor.data import ClientData, download, handwriting
 from sartor.data import open as open_data
-from sartor.engine import Engine
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, Params, cnn, mlp
 from sartor.models.layers import to_float
@@ -127,23 +126,13 @@ class EmnistSettings:
         return cls(**{**quick, **changes})
 
     @property
-    def generated(self) -> bool:
-        """Whether the handwriting is not real."""
-        return self.data == "generated"
-
-    @property
     def model(self) -> Model:
         """The hypothesis class."""
         return _small() if self.network == "mlp" else cnn(62, smoothing=SMOOTHING)
 
-    @property
-    def engine(self) -> Engine:
-        """How clients are run."""
-        return Engine(precision=self.precision)
-
     def open(self, progress: bool | None = None) -> ClientData:
         """The writers, with their training and test images."""
-        if self.generated:
+        if self.data == "generated":
             return handwriting(self.writers or (QUICK if self.quick else 548))
         path = download(progress=progress) if self.data == "emnist" else Path(self.data)
         data = _open(path)

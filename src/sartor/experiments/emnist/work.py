@@ -22,7 +22,7 @@ from sartor.caching import made_once
 from sartor.central import CentralModel
 from sartor.central.settings import describe
 from sartor.data import ClientData
-from sartor.engine import losses_by_client, positions, score_shared
+from sartor.engine import Engine, losses_by_client, positions, score_shared
 from sartor.errors import DataError, DivergedError, InterruptedRun
 from sartor.evaluation import Scores
 from sartor.experiments.common.directory import ExperimentDirectory
@@ -138,7 +138,7 @@ class FamilyRun:
         self._seconds = 0.0
         self.checkpoint = self._path(f"central-{family.name}")
         self._common: dict[str, Any] = {
-            "seed": self._seed, "engine": settings.engine, "progress": False
+            "seed": self._seed, "engine": Engine(precision=settings.precision), "progress": False
         }  # fmt: skip
 
     def _view(self, all_images: bool) -> ClientData:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.compute as pc
 from matplotlib.figure import Figure
 
-from sartor.experiments.common.statistics import count
+from sartor.experiments.common.statistics import tally
 from sartor.experiments.synthetic.methods import METHODS
 from sartor.report import PageKind
 from sartor.report.compare import compare_values
@@ -77,16 +77,12 @@ def _lead(results: Row, sizes: Sizes) -> dict[str, Any]:
             "samples": m, "one": tuned[m]["FedAvg"], "four": tuned[m]["HypCluster"],
             "worst": worst, "hurt": worst["against_fedavg"]["hurt"],
         })  # fmt: skip
-    claims = results["claims"]
     return {
         "best": ", and ".join(words),
         "fewest": best[few] if few < many else None,
         "most": best[many],
         "ends": ends,
-        "claims_tested": len(claims),
-        "claims_hold": count(claims),
-        "claims_fail": count(claims, False),
-        "claims_undecided": count(claims, None),
+        "tally": tally(results["claims"]),
     }
 
 
@@ -131,7 +127,7 @@ def _gain_figures(record: Record, sizes: Sizes) -> list[tuple[Figure, str, Path]
     table, figures = record.clients(), []
     for m, rows in sizes.items():
         mine = table.filter(pc.equal(table["samples"], m))
-        found = client_values(mine, "exact_loss", rows, ("seed", "client"))
+        found = client_values(mine, "exact_loss", rows)
         changes = {
             name: found["FedAvg"] - losses
             for name, losses in found.items()

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.special import xlogy
 
+from sartor.central.settings import check_choices
 from sartor.data import ClientData, synthetic, synthetic_distributions
 from sartor.data.synthetic import Layout
 from sartor.errors import ConfigError
@@ -68,10 +69,7 @@ class SyntheticSettings:
                 )
         if self.seeds < 2:
             raise ConfigError(f"seeds={self.seeds}: intervals need at least 2")
-        choices = {"layout": ("literal", "shifted"), "loss": ("plain", "smoothed")}
-        for name, (first, second) in choices.items():
-            if (value := getattr(self, name)) not in (first, second):
-                raise ConfigError(f"{name}={value!r}: choose {first!r} or {second!r}")
+        check_choices(self, layout=("literal", "shifted"), loss=("plain", "smoothed"))
 
     @classmethod
     def small(cls, **changes: Any) -> SyntheticSettings:
