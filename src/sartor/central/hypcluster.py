@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from sartor.central.clusterings import Clusterings
 from sartor.central.fedavg import FedAvg
 from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
@@ -28,7 +29,6 @@ from sartor.data import ClientData
 from sartor.engine import Cohort, losses_by_client, traced
 from sartor.errors import ConfigError
 from sartor.models import Model, Params, parameter_bytes
-from sartor.trees import Tree
 from sartor.types import Ints
 
 ALMOST_NOBODY = 0.01
@@ -104,11 +104,9 @@ class HypCluster(FedAvg):
         return self.q if isinstance(self.q, tuple) else (self.q,)
 
     @property
-    def clusterings(self) -> list[tuple[int, Start]]:
-        """What is trained together: for each q, a clustering from every start."""
-        first: Any = self.first
-        starts = [dataclasses.replace(first, draw=first.draw + n) for n in range(self.restarts)]
-        return [(q, start) for q in self.several for start in starts]
+    def together(self) -> Clusterings:
+        """The clusterings that are trained together; one, without several q and restarts."""
+        return Clusterings(self.several, self.restarts)
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """Random models, all different; the first is the one that FedAvg would begin with."""
@@ -118,7 +116,7 @@ class HypCluster(FedAvg):
                 "with data.split(validation=0.2, seed=0), or give one q"
             )
         check_clusters(self, max(self.several), data)
-        others = range(1, self.restarts * sum(self.several))
+        others = range(1, self.together.number)
         keys = [key, *(jax.random.fold_in(key, i) for i in others)]
         return self.state_of(jax.vmap(model.init)(jnp.stack(keys)))
 
@@ -134,30 +132,39 @@ class HypCluster(FedAvg):
             return state._replace(hypotheses=fit.start.hypotheses, round=behind)
         found = [
             self.first.hypotheses(self, q, drawn, fit) if q > 1 else drawn
-            for q, drawn in zip(self.several, self._by_q(state.hypotheses), strict=True)
+            for q, drawn in zip(self.several, self.together.by_q(state.hypotheses), strict=True)
         ]
         return state._replace(hypotheses=joined(found))
 
     def clients(self, state: State, cohort: Cohort) -> tuple[Any, dict[str, jax.Array]]:
-        """Every client finds its cluster and trains that hypothesis, in every clustering."""
-        number = self.restarts * sum(self.several)
+        """Every client finds its cluster and trains that hypothesis."""
+        number = self.together.number
         losses = jnp.zeros((len(cohort.sizes), 1))  # a single hypothesis is everybody's best
         if number > 1:
             losses = cohort.score(state.hypotheses)
-        begin, f, margins = 0, [], []
-        for q, start in self.clusterings:
-            best, margin = assign(losses[:, begin : begin + q], start, state.round)
-            f.append(begin + best)
-            margins.append(margin)
-            begin += q
-        chosen = jnp.stack(f, axis=1)  # [clients, clusterings]
-        trained = self.train(state, cohort, chosen)
+        f, margin = self.together.assign(losses, lambda a, n: self.assign(a, n, state.round))
+        trained = self.train(state, cohort, f)
         metrics = {
-            "loss": trained.record["loss"].reshape(chosen.shape).mean(axis=1),
-            "share": (chosen[..., None] == jnp.arange(number)).any(axis=1).mean(axis=0),
-            "margin": jnp.stack(margins),
+            "loss": trained.record["loss"].reshape(f.shape).mean(axis=1),
+            "share": (f[..., None] == jnp.arange(number)).any(axis=1).mean(axis=0),
+            "margin": margin,
         }
         return self.upload(state, cohort, trained), metrics
+
+    def assign(
+        self, losses: jax.Array, restart: int, round_: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """f^t(k) = argmin_i L_k(h_i), the first where several are equal: [clients].
+
+        And by how much the best hypothesis is better than the second best, on average.
+        """
+        f, q = losses.argmin(axis=1).astype(jnp.int32), losses.shape[1]
+        if q == 1:
+            return f, jnp.zeros(())
+        first: Any = self.first
+        start = dataclasses.replace(first, draw=first.draw + restart)
+        two = -jax.lax.top_k(-losses, 2)[0]
+        return start.assign(f, round_, q), (two[:, 1] - two[:, 0]).mean()
 
     def server(self, state: Any, upload: Any) -> Any:
         """The server steps every hypothesis that somebody has trained."""
@@ -182,20 +189,10 @@ class HypCluster(FedAvg):
         losses = losses_by_client(fit.model, data, seen, trained.hypotheses, fit.engine)
         weights = sizes if self.weights == "size" else np.ones(len(sizes))
         kept = []
-        for hypotheses, under in self._by_q((trained.hypotheses, losses.T)):
-            each = np.split(under, self.restarts)  # of every restart, [q, clients]
-            best = int(np.argmin([weights @ one.min(axis=0) for one in each]))
-            self._warn_of_collapse(len(each[best]), each[best].argmin(axis=0))
-            kept.append(jax.tree.map(lambda a, n=best: np.split(a, self.restarts)[n], hypotheses))
+        for hypotheses, under in self.together.best(trained.hypotheses, losses, weights):
+            self._warn_of_collapse(len(under), under.argmin(axis=0))
+            kept.append(hypotheses)
         return dataclasses.replace(trained, hypotheses=joined(kept), cost=cost)
-
-    def _by_q(self, stacked: Tree) -> list[Tree]:
-        """What belongs to the clusterings of each q, of arrays that hold all: [hypotheses, ...]."""
-        ends = np.cumsum([self.restarts * q for q in self.several])
-        return [
-            jax.tree.map(lambda a, begin=begin, end=end: a[begin:end], stacked)
-            for begin, end in zip([0, *ends[:-1]], ends, strict=True)
-        ]
 
     def _warn_of_collapse(self, q: int, cluster: Ints) -> None:
         """Warn if some cluster has almost no clients."""
@@ -214,15 +211,3 @@ class HypCluster(FedAvg):
             f"{other}, several restarts, or a smaller q",
             stacklevel=5,
         )
-
-
-def assign(losses: jax.Array, start: Start, round_: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """f^t(k) = argmin_i L_k(h_i), the first where several are equal: [clients].
-
-    And by how much the best hypothesis is better than the second best, on average.
-    """
-    f, q = losses.argmin(axis=1).astype(jnp.int32), losses.shape[1]
-    if q == 1:
-        return f, jnp.zeros(())
-    two = -jax.lax.top_k(-losses, 2)[0]
-    return start.assign(f, round_, q), (two[:, 1] - two[:, 0]).mean()
