@@ -66,12 +66,10 @@ def as_claimed(claim: Row) -> Row:
     if claim["kind"] != "averse":
         return claim
 
-    def negative(value: float | None) -> float | None:
-        return None if value is None else -value
-
-    mean, low, high = (negative(claim[key]) for key in ("mean", "high", "low"))
-    by_seed = [negative(value) for value in claim["by_seed"]]
-    return {**claim, "mean": mean, "low": low, "high": high, "by_seed": by_seed}
+    # The interval of a single writer has no ends.
+    low, high = (None if claim[end] is None else -claim[end] for end in ("high", "low"))
+    by_seed = [-value for value in claim["by_seed"]]
+    return {**claim, "mean": -claim["mean"], "low": low, "high": high, "by_seed": by_seed}
 
 
 def verdict(claim: Row) -> str:

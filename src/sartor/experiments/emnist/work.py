@@ -150,7 +150,11 @@ class FamilyRun:
     def result(self, name: str) -> tuple[SeedResult, bool]:
         """The result of one of the family's methods, and whether it is new."""
         tuned = self.tune()
-        path, recipe = self._path(name), self._recipe(name)
+        algorithms = [self.family.central, self.family.methods()[name]]
+        path, recipe = (
+            self._path(name),
+            self._recipe(algorithms, self.family.all_images, self._seed),
+        )
         new = not path.exists()
         if new:
             central = self.central()
@@ -166,16 +170,11 @@ class FamilyRun:
             result = SeedResult.load(path, recipe)
         return result, new
 
-    def _recipe(self, name: str) -> str:
-        family, settings = self.family, self.settings
-        algorithms = [family.central, family.methods()[name]]
-        settled = [settings.network, settings.precision, self._seed]
-        return self._recipe_for(algorithms, family.order, family.all_images, *settled)
-
-    def _recipe_for(self, algorithms: Iterable[Any], *settled: Any) -> str:
+    def _recipe(self, algorithms: Iterable[Any], *settled: Any) -> str:
         """What a result depends on: how it is computed, the data, and the versions."""
         described = [describe(algorithm) for algorithm in algorithms if algorithm is not None]
-        return recipe_for(described, settled, TUNING, CONSTANTS, self._writers.fingerprint)
+        how = self.settings.network, self.settings.precision, self.family.order, TUNING, CONSTANTS
+        return recipe_for(described, how, settled, self._writers.fingerprint)
 
     def central(self) -> CentralModel | None:
         """The central model; the first thread that needs it trains it."""
@@ -258,11 +257,10 @@ class FamilyRun:
 
     def _validation_losses(self) -> list[float]:
         """The loss of every candidate for seen writers of the first seed; saved one by one."""
-        family, settings = self.family, self.settings
+        family = self.family
         path = self._root / f"chosen-{slug(family.name)}.safetensors"
-        settled = [settings.network, settings.precision, settings.seed, family.order]
         algorithms = [family.central, *family.personal.values()]
-        recipe = self._recipe_for(algorithms, family.grid, settled)
+        recipe = self._recipe(algorithms, family.grid, self.settings.seed)
         losses = Tried.load(path, recipe).losses.tolist() if path.exists() else []
         for number in range(len(losses), len(family.grid)):
             self._say(f"{family.name}, candidate {number + 1} of {len(family.grid)}")
