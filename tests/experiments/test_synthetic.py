@@ -114,7 +114,7 @@ def test_tuning_sees_no_more_than_a_clients_samples():
         ({"samples": (1001,)}, "at most 1000"),
         ({"seeds": 1}, "at least 2"),
         ({"layout": "other"}, "layout must be one of"),
-        ({"loss": "other"}, "'plain' or 'smoothed'"),
+        ({"loss": "other"}, "loss must be one of"),
     ],
 )
 def test_bad_settings(changes, message):

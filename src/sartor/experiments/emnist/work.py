@@ -149,12 +149,9 @@ class FamilyRun:
 
     def result(self, name: str) -> tuple[SeedResult, bool]:
         """The result of one of the family's methods, and whether it is new."""
-        tuned = self.tune()
+        tuned, path = self.tune(), self._path(name)
         algorithms = [self.family.central, self.family.methods()[name]]
-        path, recipe = (
-            self._path(name),
-            self._recipe(algorithms, self.family.all_images, self._seed),
-        )
+        recipe = self._recipe(algorithms, self.family.all_images, self._seed)
         new = not path.exists()
         if new:
             central = self.central()

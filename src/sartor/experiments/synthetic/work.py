@@ -5,9 +5,9 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -34,9 +34,6 @@ from sartor.experiments.synthetic.population import (
 )
 from sartor.types import Floats
 from sartor.workers import workers
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 CLUSTERS = (1, 2, 3, 4, 5)
 """The numbers of clusters q of Table 1."""
@@ -122,12 +119,14 @@ class SizeRun:
         stopping: threading.Event | None = None,
     ) -> None:
         self.settings, self.samples, self.chosen = settings, samples, chosen
-        self.stopping, seeds = stopping, settings.seeds
         self._populations = {
-            True: [draw(settings, seeds + n, samples, tuning=True) for n in range(TUNING)],
-            False: [draw(settings, n, samples) for n in range(seeds)],
+            True: [draw(settings, settings.seeds + n, samples, tuning=True) for n in range(TUNING)],
+            False: [draw(settings, n, samples) for n in range(settings.seeds)],
         }
         self._centrals: dict[tuple[str, bool, bool], list[Any]] = {}
+        # The width is always the same, so that all calls share a compiled program.
+        width = TUNING * len(METHODS[0].grid(settings))
+        self._vectorized = functools.partial(side_by_side, width=width, until=stopping)
 
     def run(self, name: str) -> MethodResult:
         """Tune a method, then fit and score it on every population."""
@@ -157,14 +156,6 @@ class SizeRun:
         losses = [each.test.mean() for each in self._scores(method, items, tuning=True)]
         means = np.reshape(losses, (len(grid), TUNING)).mean(axis=1)
         return list(zip(grid, means.tolist(), strict=True))
-
-    def _vectorized(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Work on many populations, vectorized over them.
-
-        The width is always the same, so that all calls share a compiled program.
-        """
-        width = TUNING * len(METHODS[0].grid(self.settings))
-        return side_by_side(work, items, width=width, until=self.stopping)
 
     def _scores(
         self, method: Method, items: Sequence[tuple[int, Tuned]], *, tuning: bool
