@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from sartor.experiments.pages import write_report
+from sartor.experiments.pages import PAGES
+from sartor.report import write_report
 
 MEASURE = """<script>
 const rows = [...document.querySelectorAll("table")].map(t => [...t.rows].map(
@@ -109,7 +110,7 @@ def test_a_runs_tables_hold_its_numbers(look, run):
 
 @pytest.mark.parametrize("width", [500, 1300])
 def test_nothing_is_wider_than_the_window(look, run, experiment, handwriting, tmp_path, width):
-    write_report([run, experiment, experiment], tmp_path / "several.html")
+    write_report([run, experiment, experiment], tmp_path / "several.html", PAGES)
     pages = [directory / "report.html" for directory in (run, experiment, handwriting)]
     for page in (*pages, tmp_path / "several.html"):
         assert not look(page, f"--window-size={width},900")["wide"]

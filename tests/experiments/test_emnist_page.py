@@ -12,7 +12,8 @@ from made_up import made_up_emnist
 
 from sartor.errors import FileError
 from sartor.experiments.emnist import EmnistSettings
-from sartor.experiments.pages import write_report
+from sartor.experiments.pages import PAGES
+from sartor.report import write_report
 from sartor.report.numbers import points
 
 BEYOND = (
@@ -121,7 +122,7 @@ def test_the_quick_version_says_what_it_leaves_out(tmp_path, no_figures, monkeyp
 def test_several_are_compared(handwriting, tmp_path, no_figures, monkeypatch):
     settings = EmnistSettings(rows=("fedavg",), parts=("tables",), seeds=1, data="generated")
     other = made_up_emnist(settings, tmp_path / "other", monkeypatch)
-    write_report([handwriting, other], tmp_path / "page.html")
+    write_report([handwriting, other], tmp_path / "page.html", PAGES)
     text = re.sub("<[^>]+>", " ", (tmp_path / "page.html").read_text(encoding="utf-8"))
     text = re.sub(r"\s+", " ", html.unescape(text))
     both = [read(d)[0]["table2"]["fedavg"]["dapper"]["mean"] for d in (handwriting, other)]
@@ -149,7 +150,7 @@ def test_damage_is_named(handwriting, tmp_path, no_figures, path):
     with pytest.raises(
         FileError, match=r"results\.json is not the result of a run of this version"
     ):
-        write_report([out], tmp_path / "page.html")
+        write_report([out], tmp_path / "page.html", PAGES)
     assert not (tmp_path / "page.html").exists()
 
 
@@ -159,5 +160,5 @@ def test_lost_clients_are_found_before_anything_is_written(handwriting, tmp_path
     shutil.rmtree(out / "figures")
     (out / "per_client.parquet").unlink()
     with pytest.raises(FileError, match=r"per_client\.parquet is missing or damaged"):
-        write_report([out], tmp_path / "page.html")
+        write_report([out], tmp_path / "page.html", PAGES)
     assert not (out / "figures").exists()

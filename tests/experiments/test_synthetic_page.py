@@ -11,8 +11,9 @@ import pytest
 from made_up import made_up_synthetic
 
 from sartor.errors import FileError
-from sartor.experiments.pages import write_report
+from sartor.experiments.pages import PAGES
 from sartor.experiments.synthetic import SyntheticSettings, as_text
+from sartor.report import write_report
 
 
 def words(page):
@@ -66,7 +67,7 @@ def test_other_layouts_and_losses_and_a_single_size(tmp_path, no_figures, monkey
 def test_settings_that_differ_are_named(experiment, tmp_path, no_figures, monkeypatch):
     settings = SyntheticSettings.small(samples=(5, 50), seeds=4, seed=9)
     other = made_up_synthetic(settings, tmp_path / "other", monkeypatch)
-    write_report([experiment, other], tmp_path / "page.html")
+    write_report([experiment, other], tmp_path / "page.html", PAGES)
     text = words(tmp_path / "page.html")
     assert "setting synthetic other seeds 3 4 seed 0 9" in text
     both = [results_of(d)["figure1"][0]["exact_loss"] for d in (experiment, other)]
@@ -78,7 +79,7 @@ def test_damage_is_found_before_anything_is_written(experiment, tmp_path):
     out.mkdir()
     shutil.copy(experiment / "results.json", out)
     with pytest.raises(FileError, match=r"per_client\.parquet is missing or damaged"):
-        write_report([out], tmp_path / "page.html")
+        write_report([out], tmp_path / "page.html", PAGES)
     assert not (out / "figures").exists() and not (tmp_path / "page.html").exists()
 
 

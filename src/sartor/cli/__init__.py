@@ -17,9 +17,10 @@ from sartor.cli.data import data_app
 from sartor.cli.reproduce import reproduce_app
 from sartor.data import ClientData
 from sartor.errors import ConfigError, SartorError, nearest
-from sartor.experiments.pages import write_report
+from sartor.experiments.pages import PAGES
 from sartor.models import FACTORIES
 from sartor.personal import ALGORITHMS as PERSONAL
+from sartor.report import write_report
 from sartor.runs import advice_config, advise_run, read_config, run
 from sartor.runs.advised import OPTIONS
 from sartor.runs.config import GENERATORS, IMPORT
@@ -186,7 +187,7 @@ def report_command(
 ) -> None:
     """Rebuild the report of a run or experiment, or compare several on one page."""
     target = out or runs[0] / "report.html"
-    write_report(runs, target)
+    write_report(runs, target, PAGES)
     typer.echo(f"Report:  {target}")
 
 

@@ -40,10 +40,7 @@ class FemnistPart(Part):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "train")
-        self.columns = {
-            "label": (np.dtype(np.int32), ()),
-            "pixels": (np.dtype(np.uint8), _SHAPE),
-        }
+        self.columns = {"label": (np.dtype(np.int32), ()), "pixels": (np.dtype(np.uint8), _SHAPE)}
         with reading(self.file):
             table = self._table("writer_id", "character")
             ids = table["writer_id"].to_pylist()

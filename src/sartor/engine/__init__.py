@@ -5,7 +5,7 @@ Everything outside this package imports from here. An algorithm of a round goes 
 """
 
 from sartor.engine.arguments import traced
-from sartor.engine.blocks import Block, Jobs, Mixing, Recall, Stack, everybody, lanes_of, train_each
+from sartor.engine.blocks import Block, Jobs, Mixing, Stack, everybody, lanes_of, train_each
 from sartor.engine.cohort import Cohort, Passed
 from sartor.engine.engine import Engine
 from sartor.engine.job import Batch, ClientProgram, Ended, Job
@@ -40,7 +40,6 @@ __all__ = [
     "Own",
     "Passed",
     "Planner",
-    "Recall",
     "Recipe",
     "Scored",
     "Spans",

@@ -36,9 +36,9 @@ from sartor.engine.schedule import (
     schedule,
     steps_of,
 )
+from sartor.engine.states import ClientStates
 from sartor.models import Params
 from sartor.randomness import Words, key_data, mix
-from sartor.trees import Tree
 from sartor.types import Bools, Ints
 
 PLAN_BYTES = 2**28
@@ -129,13 +129,6 @@ class Mixing(Protocol):
         """Rows [steps, lanes, width] from the clients' own [steps, lanes, batch]."""
 
 
-class Recall(Protocol):
-    """What clients have kept from earlier rounds."""
-
-    def recall(self, clients: Ints) -> tuple[Tree, Bools]:
-        """Their states, [clients, ...]; and which of them have one."""
-
-
 def everybody(
     data: ClientData, seed: int, hypothesis: Ints, *, until: str = "train", **values: Any
 ) -> Jobs:
@@ -159,7 +152,7 @@ def train_each(
     done: Bools,
     engine: Engine,
     mixing: Mixing | None = None,
-    kept: Recall | None = None,
+    kept: ClientStates | None = None,
     fetch: bool = True,
 ) -> Iterator[Block]:
     """Run every job by itself.
@@ -232,7 +225,7 @@ def lanes_of(
     return len(engine.local_devices()) * each_device
 
 
-def _jobs(jobs: Jobs, held: Any, kept: Recall | None) -> tuple[Job, Any]:
+def _jobs(jobs: Jobs, held: Any, kept: ClientStates | None) -> tuple[Job, Any]:
     """The jobs of a block as the lanes take them; and who has kept something to start from."""
     values = {name: np.asarray(a) for name, a in jobs.values.items()}
     state, visited = kept.recall(jobs.client) if kept is not None else (None, None)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from sartor.central import CentralModel
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Block, Engine, Jobs, Mixing, Recall, Recipe, lanes_of, train_each
+from sartor.engine import Block, ClientStates, Engine, Jobs, Mixing, Recipe, lanes_of, train_each
 from sartor.models import Model
 from sartor.types import Bools, Ints
 
@@ -32,7 +32,7 @@ class Task(NamedTuple):
     seed: int
     engine: Engine
     given: CentralModel | None = None
-    kept: Recall | None = None
+    kept: ClientStates | None = None
 
 
 class Source:

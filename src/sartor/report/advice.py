@@ -127,13 +127,7 @@ def _clients(columns: Columns) -> dict[str, Any]:
             "lambda_": f"{client['lambda']:g}" if mixes else "–",
             "gains": [f"{gain[k]:+.3f} ± {deviation[k]:.3f}" for gain, deviation in gains.values()],
         })  # fmt: skip
-    return {
-        "every": rows,
-        "gained_by": names,
-        "cut": total > SHOWN,
-        "shown": SHOWN,
-        "total": total,
-    }
+    return {"every": rows, "gained_by": names, "cut": total > SHOWN, "shown": SHOWN, "total": total}
 
 
 def _trust(trust: float | None) -> str:

@@ -21,15 +21,7 @@ from sartor.experiments.emnist.words import (
 )
 from sartor.report import PageKind
 from sartor.report.compare import compare_values
-from sartor.report.figures import (
-    INK,
-    change_figure,
-    curve,
-    drawing,
-    legend,
-    legend_outside,
-    look,
-)
+from sartor.report.figures import INK, change_figure, curve, drawing, legend, legend_outside, look
 from sartor.report.numbers import amount, percent, share, spread, traffic
 from sartor.report.page import Row, Section
 from sartor.report.record import Record
