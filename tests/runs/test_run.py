@@ -221,7 +221,7 @@ def test_a_configuration_object_is_checked_like_a_file(tmp_path):
     with pytest.raises(ConfigError, match="did you mean 'categorical'"):
         run(wrong, tmp_path / "out")
     unwritable = sartor.FedAvg(client_optimizer=optax.sgd(0.1))
-    with pytest.raises(ConfigError, match=r"central.client_optimizer must be a table"):
+    with pytest.raises(ConfigError, match=r"central.client_optimizer must be .* a table"):
         run(dataclasses.replace(config(), central=unwritable), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

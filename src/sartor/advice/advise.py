@@ -8,7 +8,7 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from sartor.advice.decide import best, decide
 from sartor.advice.holdout import HeldOutLosses, cross_validate, fold_count, merge_validation
 from sartor.central import Central, FedAvg, HypCluster
 from sartor.central.fitting import loss_of_a_guess
+from sartor.checking import Positive, Probability, Range, checked, checks_arguments
 from sartor.data import ClientData
 from sartor.engine import Engine
 from sartor.errors import ConfigError, DataError, InterruptedRun
@@ -26,7 +27,6 @@ from sartor.models import Model, check
 from sartor.personal import Dapper, Local, Personal
 from sartor.personal.fitting import check_fit
 from sartor.theory.ascent import bounded_loss
-from sartor.theory.bound import check_delta, check_positive
 from sartor.types import Floats, Ints
 from sartor.workers import workers
 
@@ -34,6 +34,7 @@ INTERPOLATION = Dapper(cover=(0.25, 0.5, 0.75, 1.0))
 """Data interpolation with a few λ; λ = 1 is Finetune, and λ = 0 is close to the global model."""
 
 
+@checks_arguments
 def advise(
     data: ClientData,
     model: Model,
@@ -42,10 +43,10 @@ def advise(
     cluster: Central | None = None,
     local: Local | None = None,
     interpolation: Personal | None = INTERPOLATION,
-    bound: float | None = None,
-    radius: float | None = None,
-    delta: float = 0.05,
-    folds: int = 5,
+    bound: Positive | None = None,
+    radius: Positive | None = None,
+    delta: Probability = 0.05,
+    folds: Annotated[int, Range(3, 1000)] = 5,
     seed: int = 0,
     engine: Engine | None = None,
     progress: bool | None = None,
@@ -80,12 +81,9 @@ def advise(
     data = merge_validation(data)
     central, cluster, local = central or FedAvg(), cluster or HypCluster(), local or Local()
     largest_loss = default_largest_loss(model, data) if bound is None else bound
+    checked("bound", largest_loss, Positive)
     _check_algorithms(data, model, central, cluster, local, interpolation)
-    check_delta(delta)
-    check_positive(bound=largest_loss, radius=1.0 if radius is None else radius)
     bounded_loss(model, largest_loss)
-    if folds < 3:
-        raise ConfigError(f"folds={folds}: at least 3, one to hold out and two to learn from")
     local = dataclasses.replace(local, guard=False)
     folds = fold_count(data, folds)
     options: dict[str, Any] = {"seed": seed, "engine": engine or Engine(), "progress": False}
@@ -192,7 +190,7 @@ def _warn_of_one_cluster(cluster: Ints) -> None:
             f"global model{barred}; try another start of the clusters "
             "(--set cluster.start=kmeans++ --set cluster.restarts=5), or a longer one "
             "(cluster.warm_rounds)",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -206,7 +204,7 @@ def _warn_of_guessing(losses: HeldOutLosses, model: Model, data: ClientData) -> 
             "some candidates lose more than 3 times as much as a guess on held-out examples "
             f"({how}: {guess:.4g}): {worse}; standardize features, or take smaller steps "
             "(--set local.learning_rate=0.01): the advice is for candidates as they are",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -15,7 +15,8 @@ from sartor.central import fitting
 from sartor.central.checkpoint import Checkpoint
 from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
-from sartor.central.settings import check_numbers, check_settings, check_subclass
+from sartor.central.settings import check_settings, check_subclass
+from sartor.checking import Count
 from sartor.data import ClientData
 from sartor.engine import Chunk, Cohort, Engine, traced
 from sartor.models import Model
@@ -36,8 +37,8 @@ class Central(abc.ABC):
         cohort: clients that take part in a round; all of them if there are fewer.
     """
 
-    rounds: int = traced(100)
-    cohort: int = traced(20)
+    rounds: Count = traced(100)
+    cohort: Count = traced(20)
 
     known: ClassVar[dict[str, type[Central]]] = {}
     """The central algorithms by the name that configurations use."""
@@ -86,7 +87,6 @@ class Central(abc.ABC):
 
     def __post_init__(self) -> None:
         check_subclass(self)
-        check_numbers(self, at_least_one=("rounds", "cohort"))
 
     def fit(
         self,

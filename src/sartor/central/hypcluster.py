@@ -12,7 +12,7 @@ The server averages the changes of every hypothesis, as FedAvg does.
 import dataclasses
 import warnings
 from dataclasses import InitVar
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_clusters
 from sartor.central.starts import KMeansPlusPlus, Lent, Random, Start, Warm, as_start, joined
+from sartor.checking import Count, Positive, Range, check_memory
 from sartor.data import ClientData
 from sartor.engine import Cohort, losses_by_client, traced
 from sartor.errors import ConfigError
@@ -65,25 +66,18 @@ class HypCluster(FedAvg):
     Warm(rounds=10, draw=0)
     """
 
-    learning_rate: float = traced(0.03)
-    q: int | tuple[int, ...] = 2
+    learning_rate: Positive = traced(0.03)
+    q: Count | tuple[Count, ...] = 2
     start: Warm | Lent | KMeansPlusPlus | Random | str = Warm()  # noqa: RUF009  (it is frozen)
-    restarts: int = 1
+    restarts: Annotated[int, Range(1, 1000)] = 1
     warm_rounds: InitVar[int | None] = None
     start_epochs: InitVar[int | None] = None
 
     def __post_init__(self, warm_rounds: int | None, start_epochs: int | None) -> None:
-        super().__post_init__()
-        if isinstance(self.q, list | tuple):
-            object.__setattr__(self, "q", tuple(self.q))
-        if not self.several or not all(
-            type(n) is int and n >= 1 for n in (*self.several, self.restarts)
-        ):
-            raise ConfigError(
-                "HypCluster: q (one number or several) and restarts must be whole numbers of at "
-                f"least 1 (got {self.q!r}, {self.restarts!r})"
-            )
         object.__setattr__(self, "start", as_start(self.start, warm_rounds, start_epochs))
+        super().__post_init__()
+        if not self.several:
+            raise ConfigError("HypCluster: q is an empty list; give at least one number")
         warm = self.first.rounds_of(max(self.several))
         if max(self.several) > 1 and warm >= self.rounds:
             raise ConfigError(
@@ -116,7 +110,11 @@ class HypCluster(FedAvg):
                 "with data.split(validation=0.2, seed=0), or give one q"
             )
         check_clusters(self, max(self.several), data)
-        others = range(1, self.together.number)
+        number = self.together.number
+        what = f"HypCluster: {number:,} models (q={self.q}, restarts={self.restarts}) in training"
+        # Each has a server's memory and a sum of changes beside it.
+        check_memory(what, 3.0 * number * parameter_bytes(model), "choose fewer")
+        others = range(1, number)
         keys = [key, *(jax.random.fold_in(key, i) for i in others)]
         return self.state_of(jax.vmap(model.init)(jnp.stack(keys)))
 

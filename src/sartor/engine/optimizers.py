@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping
-from numbers import Real
-from typing import Any, TypeAlias
+from numbers import Integral
+from typing import Annotated, Any, TypeAlias
 
 import optax
 
 from sartor.caching import made_once
+from sartor.checking import BITS32, Range, checked
 from sartor.errors import ConfigError, nearest
 
 NAMES = (
@@ -18,6 +19,9 @@ NAMES = (
     "lion", "nadam", "novograd", "radam", "rmsprop", "sgd", "sm3", "yogi",
 )  # fmt: skip
 """The optax optimizers that can be named."""
+
+OPTION = Annotated[float, Range(), BITS32]
+"""What their options may be, if not true or false."""
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -37,18 +41,21 @@ class Optimizer:
         options: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
         **more: float | bool,
     ) -> None:
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "options", tuple({**dict(options), **more}.items()))
-        for key, value in self.options:
-            if not isinstance(value, Real):
-                raise ConfigError(f"optimizer: {key} must be a number (got {value!r})")
+        hint = Mapping[str, Any] | tuple[tuple[str, Any], ...]
+        given = {**dict(checked("optimizer: options", options, hint)), **more}
+        for key, value in given.items():
+            if not isinstance(value, bool):
+                number = checked(f"optimizer: {key}", value, OPTION)
+                given[key] = int(value) if isinstance(value, Integral) else number
+        object.__setattr__(self, "name", checked("optimizer: name", name, str))
+        object.__setattr__(self, "options", tuple(given.items()))
         self.build()  # refuses what optax would not take
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Optimizer:
         """From a table such as ``{name = "adam", learning_rate = 0.01}``."""
         options = {key: value for key, value in table.items() if key != "name"}
-        return cls(str(table.get("name", "")), options)
+        return cls(table.get("name", ""), options)
 
     @made_once(maxsize=256)  # the same one each time: compiled programs are found again
     def build(self) -> optax.GradientTransformation:
@@ -64,7 +71,7 @@ class Optimizer:
                 raise ConfigError(f"optimizer {self.name!r} takes no {key!r}; {hint}")
         try:
             return factory(**dict(self.options))
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise ConfigError(f"optimizer {self.name!r}: {error}") from error
 
 

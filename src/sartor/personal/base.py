@@ -5,12 +5,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 
 from sartor.central import CentralModel
-from sartor.central.settings import check_numbers, check_subclass
+from sartor.central.settings import check_subclass
+from sartor.checking import Count, Positive, Range
 from sartor.data import ClientData
 from sartor.engine import Chosen, Engine, Recipe, traced
 from sartor.errors import ConfigError
@@ -42,12 +43,12 @@ class Personal(abc.ABC):
         folds: how many folds.
     """
 
-    epochs: int = 5
-    batch: int = 20
-    learning_rate: float = traced(0.01)
+    epochs: Count = 5
+    batch: Count = 20
+    learning_rate: Positive = traced(0.01)
     optimizer: Chosen = None
     guard: bool = False
-    folds: int = 5
+    folds: Annotated[int, Range(2, 1000)] = 5
 
     known: ClassVar[dict[str, type[Personal]]] = {}
     """The personal algorithms by the name that configurations use."""
@@ -78,16 +79,10 @@ class Personal(abc.ABC):
 
     def __post_init__(self) -> None:
         check_subclass(self)
-        check_numbers(self, at_least_one=("epochs", "batch", "folds"))
-        name = type(self).__name__
-        if self.folds < 2:
-            raise ConfigError(f"{name}: folds must be at least 2 (got 1)")
-        if not isinstance(self.guard, bool):
-            raise ConfigError(f"{name}: guard must be true or false (got {self.guard!r})")
         if self.guard and self.choices().select == "train":
             raise ConfigError(
-                f"{name}: a guard needs examples that were held out; choose select='holdout' or "
-                "'kfold'"
+                f"{type(self).__name__}: a guard needs examples that were held out; choose "
+                "select='holdout' or 'kfold'"
             )
 
     def fit(

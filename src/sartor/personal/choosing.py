@@ -8,14 +8,13 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Iterable
-from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from sartor.checking import Share, checked
 from sartor.data import ClientData
 from sartor.engine import Block, Jobs, Spans, positions, ragged
 from sartor.errors import ConfigError
@@ -73,13 +72,12 @@ def as_cover(name: str, cover: Any) -> tuple[float, ...]:
     >>> as_cover("Dapper", [1, 0.5, 0.5])
     (0.5, 1.0)
     """
-    points = list(cover) if isinstance(cover, Iterable) and not isinstance(cover, str) else [cover]
+    points = (
+        list(cover) if isinstance(cover, list | tuple | np.ndarray) and np.ndim(cover) else [cover]
+    )
     if not points:
         raise ConfigError(f"{name}: the cover is empty; give some λ between 0 and 1")
-    for point in points:
-        if isinstance(point, bool) or not isinstance(point, Real) or not 0 <= float(point) <= 1:
-            raise ConfigError(f"{name}: a λ of the cover must be between 0 and 1 (got {point!r})")
-    return tuple(sorted({float(point) for point in points}))
+    return tuple(sorted({checked(f"{name}: a λ of the cover", p, Share) for p in points}))
 
 
 def make_trials(data: ClientData, select: Select, folds: int, seed: int) -> Trials:

@@ -10,7 +10,7 @@ import numpy as np
 from sartor.central import CentralModel
 from sartor.central.clusters import rule_from
 from sartor.central.model import FORMAT, VERSION
-from sartor.central.settings import as_tuples
+from sartor.checking import as_tuples
 from sartor.engine import Engine, Objective, leaf_shapes
 from sartor.errors import ConfigError, FileError, SartorError
 from sartor.files import load_tree, read_json

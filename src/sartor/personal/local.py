@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from sartor.checking import Count, Positive
 from sartor.data import ClientData
 from sartor.engine import Own, Recipe, traced
 from sartor.models import Model
@@ -25,8 +26,8 @@ class Local(Personal):
     0.05
     """
 
-    epochs: int = 20
-    learning_rate: float = traced(0.05)
+    epochs: Count = 20
+    learning_rate: Positive = traced(0.05)
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """SGD on the client's own data, from a random model."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +24,11 @@ import numpy.typing as npt
 
 from sartor.central import Central, CentralModel, FedAvg, Fit
 from sartor.central.fedavg import server_rule_of
-from sartor.central.settings import check_choices, check_numbers
+from sartor.checking import Count, Positive, Whole
 from sartor.data import ClientData
 from sartor.engine import Batch, Cohort, Job, Recipe, build, lowered, personalize, traced, trial
 from sartor.errors import CheckpointError, ConfigError
-from sartor.models import Model, as_model, check
+from sartor.models import Model, check
 from sartor.personal.base import Personal
 from sartor.personal.choosing import COVER, Choices, Select, TrialReading, as_cover
 from sartor.personal.mixture import Mixture
@@ -73,25 +73,21 @@ class Mapper(Personal):
     True
     """
 
-    epochs: int = 1
-    learning_rate: float = traced(0.03)
+    epochs: Count = 1
+    learning_rate: Positive = traced(0.03)
     cover: tuple[float, ...] = COVER
     select: Select = "holdout"
     joint: bool = True
-    rounds: int = traced(50)
-    cohort: int = traced(20)
-    central_epochs: int = 1
-    central_learning_rate: float = traced(0.05)
+    rounds: Whole = traced(50)
+    cohort: Count = traced(20)
+    central_epochs: Whole = 1
+    central_learning_rate: Positive = traced(0.05)
     keep_local: bool = False
     local: Model | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_numbers(self, at_least_one=("cohort",), at_least_zero=("rounds", "central_epochs"))
         object.__setattr__(self, "cover", as_cover("Mapper", self.cover))
-        check_choices(self, select=get_args(Select))
-        if self.local is not None:
-            object.__setattr__(self, "local", as_model("Mapper: local", self.local))
+        super().__post_init__()
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """A local model inside the mixture; one step on everything if it can be solved for."""
