@@ -13,11 +13,12 @@ import math
 import os
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+import numpy.typing as npt
 
 from sartor.errors import ConfigError, nearest
 
@@ -37,6 +38,8 @@ WORDS = {
     '{name = "logistic", features = 4, classes = 2}',
     "Optimizer": "a sartor.Optimizer, or in a configuration a table such as "
     '{name = "adam", learning_rate = 0.01}',
+    "CentralModel": "a central model, as FedAvg().fit(...) gives",
+    "PersonalModels": "personal models, as Finetune().fit(...) gives",
     "GradientTransformation": "an optax transformation",
     "ClientData": "sartor's ClientData, made with sartor.data.from_frame, from_arrays, from_dict "
     "or open",
@@ -103,13 +106,13 @@ Count = Annotated[int, Range(1), BITS32]
 Whole = Annotated[int, Range(0), BITS32]
 """0, 1, 2, ..."""
 
-Finite = Annotated[float, Range()]
+Finite = Annotated[float, Range(), BITS32]
 """Any number but NaN and infinity."""
 
-Positive = Annotated[float, Range(0, without=(0, math.inf))]
+Positive = Annotated[float, Range(0, without=(0, math.inf)), BITS32]
 """A finite number above 0."""
 
-NotNegative = Annotated[float, Range(0)]
+NotNegative = Annotated[float, Range(0), BITS32]
 """A finite number of at least 0."""
 
 Share = Annotated[float, Range(0, 1)]
@@ -137,6 +140,24 @@ class Named:
 
 Name = Annotated[str, Named()]
 """A text that is not empty."""
+
+
+class OfNumbers:
+    """Arrays, or what numpy makes arrays of, that hold numbers."""
+
+    def holds(self, value: Any) -> bool:
+        """Whether it is one."""
+        with contextlib.suppress(Exception):  # whatever the object does
+            return np.asarray(value).dtype.kind in "biuf"
+        return False
+
+    def words(self, kind: str) -> str:
+        """In the words of an error."""
+        return "an array of numbers"
+
+
+Numbers = Annotated[npt.ArrayLike, OfNumbers()]
+"""An array of numbers, or lists that are one."""
 
 AnyPath = Annotated[str | os.PathLike[str], Named()]
 """Where a file or directory is."""
@@ -287,6 +308,8 @@ def _known(words: tuple[Any, ...], value: Any) -> Any:
 
 
 def _several(each: tuple[Callable[[Any], Any], ...], fixed: bool, value: Any) -> Any:
+    if isinstance(value, range) or (hasattr(value, "tolist") and np.ndim(value) == 1):
+        value = list(value)  # so may be an array, or an index of pandas
     if not isinstance(value, list | tuple) or (fixed and len(value) != len(each)):
         raise _Misfit
     found = [read(v) for read, v in zip(each if fixed else each * len(value), value, strict=True)]
@@ -294,9 +317,19 @@ def _several(each: tuple[Callable[[Any], Any], ...], fixed: bool, value: Any) ->
 
 
 def _instance(kind: type, value: Any) -> Any:
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or (kind is Iterable and not is_list(value)):
         raise _Misfit
     return value.item() if isinstance(value, np.generic) else value
+
+
+def is_list(value: Any) -> bool:
+    """Whether something holds several values, and is not a text.
+
+    >>> is_list(["a"]), is_list("a"), is_list(np.array(1.0))
+    (True, False, False)
+    """
+    single = isinstance(value, str | bytes) or (isinstance(value, np.ndarray) and not value.ndim)
+    return isinstance(value, Iterable) and not single
 
 
 def _int(value: Any) -> int:
@@ -423,7 +456,8 @@ def as_tuples(value: Any) -> Any:
 
 def _dataclasses_in(hint: Any) -> list[Any]:
     """The dataclasses that a hint allows."""
-    return [one for one in (get_args(hint) or [hint]) if dataclasses.is_dataclass(one)]
+    several = get_args(hint) or [hint]
+    return [one for one in several if isinstance(one, type) and dataclasses.is_dataclass(one)]
 
 
 def _made(name: str, table: dict[str, Any], hint: Any) -> Any:

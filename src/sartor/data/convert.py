@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import os
 import sqlite3
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
+from sartor.checking import AnyPath, checks_arguments
 from sartor.data.dataset import PARTS, ClientData, shape_of
 from sartor.data.example_proto import make_example
 from sartor.data.federated import LABELS, as_bytes, native, writer_domains
@@ -30,7 +30,8 @@ from sartor.files import replacing, write_atomic
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def convert(data: ClientData, path: str | os.PathLike[str], format: str) -> None:
+@checks_arguments
+def convert(data: ClientData, path: AnyPath, format: str) -> None:
     """Write a data set to a directory in another format, which `sartor.data.open` can read.
 
     Args:
@@ -58,12 +59,12 @@ def convert(data: ClientData, path: str | os.PathLike[str], format: str) -> None
     if lost:
         warnings.warn(
             f"{format} has no place for {', '.join(lost)}: left out; the format sartor keeps all",
-            stacklevel=2,
+            stacklevel=3,
         )
     if changed:
         warnings.warn(
             f"read again from {format}, {', '.join(changed)}; the format sartor keeps all",
-            stacklevel=2,
+            stacklevel=3,
         )
 
 

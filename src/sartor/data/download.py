@@ -20,6 +20,7 @@ from typing import Any
 
 import h5py
 
+from sartor.checking import AnyPath, checks_arguments
 from sartor.errors import ConfigError, FileError, nearest
 from sartor.files import cache_root, sweep, writing
 from sartor.progress import Bar
@@ -67,9 +68,10 @@ SOURCES = {
 """The data sets that can be downloaded. "emnist": 3,400 writers, 62 classes, 749,068 images."""
 
 
+@checks_arguments
 def download(
     name: str = "emnist",
-    cache: str | os.PathLike[str] | None = None,
+    cache: AnyPath | None = None,
     progress: bool | None = None,
 ) -> Path:
     """Download a data set unless it is there already, and return its directory.

@@ -155,7 +155,7 @@ def _label_sizes(data: ClientData, parameters: set[str]) -> Table:
     if count > MANY and not data.label_names and "classes" in parameters:
         raise ConfigError(
             f"the labels are whole numbers up to {count - 1:,}: numbers to predict, or classes? "
-            "For numbers, take the model 'linear' and make the labels floats, such as 212.0; for "
+            "For numbers, choose the model 'linear', or make the labels floats, such as 212.0; for "
             f"classes, say how many: model.classes={count}"
         )
     return {size: count for size in ("classes", "symbols") if size in parameters}
