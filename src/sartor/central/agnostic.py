@@ -120,7 +120,7 @@ class Agnostic(FedAvg):
         weights = uniform if self.domain_start == "uniform" else shares
         known = shares if self.counts == "population" else uniform
         rounds = self.window if self.counts == "window" else 1
-        size = 4 * rounds * len(names)
+        size = 16.0 * rounds * len(names)
         check_memory(f"Agnostic: a window of {rounds:,} rounds", size, "make it smaller")
         counts = jnp.asarray(np.tile(known, (rounds, 1)))
         told = jnp.full(len(names), jnp.nan)

@@ -16,7 +16,7 @@ from sartor.central.checkpoint import Checkpoint
 from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_settings, check_subclass
-from sartor.checking import Count
+from sartor.checking import AnyPath, Count, checks_arguments
 from sartor.data import ClientData
 from sartor.engine import Chunk, Cohort, Engine, traced
 from sartor.models import Model
@@ -88,6 +88,7 @@ class Central(abc.ABC):
     def __post_init__(self) -> None:
         check_subclass(self)
 
+    @checks_arguments
     def fit(
         self,
         model: Model,
@@ -95,7 +96,7 @@ class Central(abc.ABC):
         *,
         seed: int = 0,
         engine: Engine | None = None,
-        checkpoint: str | Path | None = None,
+        checkpoint: AnyPath | None = None,
         progress: bool | None = None,
         on_chunk: Callable[[Chunk], None] | None = None,
         start: CentralModel | None = None,
@@ -120,14 +121,16 @@ class Central(abc.ABC):
         what = fitting.prepared(self, model, data, seed, engine, start)
         return fitting.fit(self, what, checkpoint, progress, on_chunk)
 
+    @checks_arguments
     def check(self, model: Model, data: ClientData) -> None:
         """Refuse a model or data that the algorithm cannot work with, before any work starts."""
         check_settings(self)
         fitting.prepared(self, model, data, 0, None, None)
 
+    @checks_arguments
     def checkpoint_for(
         self,
-        path: str | Path,
+        path: AnyPath,
         model: Model,
         data: ClientData,
         *,

@@ -17,6 +17,7 @@ from sartor.central.checkpoint import Checkpoint, History
 from sartor.central.ledger import rounds_cost
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_seed, describe, models_in
+from sartor.checking import AnyPath
 from sartor.data import ClientData
 from sartor.data.names import check_names
 from sartor.engine import Chunk, Engine, Planner, positions, run_rounds
@@ -76,7 +77,7 @@ def prepared(
 def fit(
     algorithm: Central,
     what: Fit,
-    checkpoint: str | Path | None = None,
+    checkpoint: AnyPath | None = None,
     progress: bool | None = None,
     on_chunk: Callable[[Chunk], None] | None = None,
 ) -> CentralModel:
@@ -236,5 +237,5 @@ def _warn_of_guessing(name: str, losses: npt.NDArray[Any], model: Model, data: C
             f"{name} ends with a training loss of {found:.4g}, more than 3 times that of a guess "
             f"({how}: {guess:.4g}); standardize {scaled}, take a smaller learning_rate, or train "
             "for longer",
-            stacklevel=4,
+            stacklevel=5,
         )

@@ -25,7 +25,7 @@ from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_clusters
 from sartor.central.starts import KMeansPlusPlus, Lent, Random, Start, Warm, as_start, joined
-from sartor.checking import Count, Positive, Range, check_memory
+from sartor.checking import Count, Positive, Range, check_memory, checked
 from sartor.data import ClientData
 from sartor.engine import Cohort, losses_by_client, traced
 from sartor.errors import ConfigError
@@ -69,11 +69,13 @@ class HypCluster(FedAvg):
     learning_rate: Positive = traced(0.03)
     q: Count | tuple[Count, ...] = 2
     start: Warm | Lent | KMeansPlusPlus | Random | str = Warm()  # noqa: RUF009  (it is frozen)
-    restarts: Annotated[int, Range(1, 1000)] = 1
+    restarts: Annotated[int, Range(1, 100)] = 1
     warm_rounds: InitVar[int | None] = None
     start_epochs: InitVar[int | None] = None
 
     def __post_init__(self, warm_rounds: int | None, start_epochs: int | None) -> None:
+        checked("HypCluster: warm_rounds", warm_rounds, Count | None)
+        checked("HypCluster: start_epochs", start_epochs, Count | None)
         object.__setattr__(self, "start", as_start(self.start, warm_rounds, start_epochs))
         super().__post_init__()
         if not self.several:
@@ -207,5 +209,5 @@ class HypCluster(FedAvg):
         warnings.warn(
             f"HypCluster: some clusters have almost no clients (sizes {counts.tolist()}); "
             f"{other}, several restarts, or a smaller q",
-            stacklevel=5,
+            stacklevel=6,
         )

@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.checkpoint import History
+from sartor.checking import AnyPath, checked, checks_arguments
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
+from sartor.data.encoding import as_column
 from sartor.data.names import check_names
 from sartor.engine import ClientStates, Engine, Scored, losses_by_client, positions, score_shared
 from sartor.errors import ConfigError, DataError
@@ -97,6 +99,7 @@ class CentralModel:
             raise ConfigError(f"there are {self.q} hypotheses; take one from `hypotheses`")
         return jax.tree.map(lambda a: a[0], self.hypotheses)
 
+    @checks_arguments
     def assign(self, data: ClientData) -> Ints:
         """The hypothesis of each client, the paper's f(k): the one with the lowest training loss.
 
@@ -120,6 +123,7 @@ class CentralModel:
         held = np.where(np.isnan(held), np.nanmean(held, axis=0), held)
         return best[everyone, held.argmin(axis=1)]
 
+    @checks_arguments
     def members(self, data: ClientData) -> Bools:
         """[clients, q] to which hypothesis each client belongs, in every clustering."""
         belongs = np.zeros((len(data), self.q), np.bool_)
@@ -141,6 +145,7 @@ class CentralModel:
             axis=1,
         )
 
+    @checks_arguments
     def evaluate(self, data: ClientData, *, part: str = "test") -> Scores:
         """Score every client's test part: one row per client."""
         check(self.model, data)
@@ -178,6 +183,7 @@ class CentralModel:
                 f"a central model knows no clients: say predict(x) without {x!r}"
                 + ", and cluster= if there are several hypotheses" * (self.q > 1)
             )
+        cluster = checked("cluster", cluster, int | None)
         if cluster is None or not 0 <= cluster < self.q:
             raise ConfigError(
                 f"there are {self.q} hypotheses, so say which one: cluster=0 to {self.q - 1} (got "
@@ -187,7 +193,8 @@ class CentralModel:
         inputs = as_inputs(self.model, x, self.feature_names)
         return np.asarray(self.model.apply(params, inputs, None))
 
-    def save(self, directory: str | Path) -> None:
+    @checks_arguments
+    def save(self, directory: AnyPath) -> None:
         """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it."""
         with replacing(directory, is_models) as folder:
             save_tree(folder / "central.safetensors", self.hypotheses, {})
@@ -229,10 +236,10 @@ def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any
 
     From a frame, or from columns by name, it takes those that the model was trained on.
     """
-    if x is None:
+    if x is None and model.kind == "density":
         return None
-    if isinstance(x, Mapping) and names is None:
-        return {name: jnp.asarray(column) for name, column in x.items()}
+    if isinstance(x, Mapping) and names is None and model.input_shape is None:
+        return {name: jnp.asarray(as_column(column, name)) for name, column in x.items()}
     columns_of = getattr(x, "column_names", getattr(x, "columns", ()))  # Arrow, pandas, polars
     known = list(x if isinstance(x, Mapping) else columns_of)
     called = [str(name) for name in known]  # as Arrow calls them, which tables are read through
@@ -245,9 +252,12 @@ def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any
         if wanted:
             columns = [x[known[called.index(name)]] for name in wanted]
             x = np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
-        inputs = jnp.asarray(x)
-    except (TypeError, ValueError) as error:
-        raise DataError("x must be an array of numbers, or a frame with columns of them") from error
+        inputs = jnp.asarray(as_column(x, "x"))
+    except (TypeError, ValueError, OverflowError) as error:
+        what = f" ({error})" if isinstance(error, DataError) else ""
+        raise DataError(
+            f"x must be an array of numbers, or a frame with columns of them{what}"
+        ) from error
     if model.input_shape is not None and inputs.shape[1:] != model.input_shape:
         raise DataError(
             f"x has shape {inputs.shape}, but the model takes a batch of examples of shape "
@@ -276,7 +286,7 @@ def scored_clients(data: ClientData, part: str) -> Ints:
     if left:
         warnings.warn(
             f"{left} of {len(data)} clients have no {part} examples and are left out of the scores",
-            stacklevel=3,
+            stacklevel=4,
         )
     return clients
 

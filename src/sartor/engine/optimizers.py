@@ -6,12 +6,12 @@ import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping
 from numbers import Integral
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import optax
 
 from sartor.caching import made_once
-from sartor.checking import BITS32, Range, checked
+from sartor.checking import Finite, Positive, checked
 from sartor.errors import ConfigError, nearest
 
 NAMES = (
@@ -19,9 +19,6 @@ NAMES = (
     "lion", "nadam", "novograd", "radam", "rmsprop", "sgd", "sm3", "yogi",
 )  # fmt: skip
 """The optax optimizers that can be named."""
-
-OPTION = Annotated[float, Range(), BITS32]
-"""What their options may be, if not true or false."""
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -41,12 +38,13 @@ class Optimizer:
         options: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
         **more: float | bool,
     ) -> None:
-        hint = Mapping[str, Any] | tuple[tuple[str, Any], ...]
-        given = {**dict(checked("optimizer: options", options, hint)), **more}
+        several = Mapping[str, Any] | tuple[tuple[str, Any], ...]
+        given = {**dict(checked("optimizer: options", options, several)), **more}
         for key, value in given.items():
-            if not isinstance(value, bool):
-                number = checked(f"optimizer: {key}", value, OPTION)
-                given[key] = int(value) if isinstance(value, Integral) else number
+            hint = Positive if key == "learning_rate" else bool | Finite
+            plain = checked(f"optimizer: {key}", value, hint)
+            whole = isinstance(value, Integral) and not isinstance(plain, bool)
+            given[key] = int(value) if whole else plain
         object.__setattr__(self, "name", checked("optimizer: name", name, str))
         object.__setattr__(self, "options", tuple(given.items()))
         self.build()  # refuses what optax would not take

@@ -190,6 +190,7 @@ FACTORIES: dict[str, Callable[..., Model]] = {
 """The ready models by the name that configurations and saved models use."""
 
 
+@checks_arguments
 def rebuild(spec: Mapping[str, Any]) -> Model:
     """A ready model from the name and arguments of its factory.
 

@@ -11,7 +11,7 @@ import jax
 
 from sartor.central import CentralModel
 from sartor.central.settings import check_subclass
-from sartor.checking import Count, Positive, Range
+from sartor.checking import AnyPath, Count, Positive, Range, checks_arguments
 from sartor.data import ClientData
 from sartor.engine import Chosen, Engine, Recipe, traced
 from sartor.errors import ConfigError
@@ -85,6 +85,7 @@ class Personal(abc.ABC):
                 "select='holdout' or 'kfold'"
             )
 
+    @checks_arguments
     def fit(
         self,
         central: CentralModel | Model,
@@ -92,7 +93,7 @@ class Personal(abc.ABC):
         *,
         seed: int = 0,
         engine: Engine | None = None,
-        directory: str | Path | None = None,
+        directory: AnyPath | None = None,
         progress: bool | None = None,
         keep: bool = True,
         **inputs: Any,

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sartor.checking import Share, checked
+from sartor.checking import Share, checked, is_list
 from sartor.data import ClientData
 from sartor.engine import Block, Jobs, Spans, positions, ragged
 from sartor.errors import ConfigError
@@ -72,9 +72,7 @@ def as_cover(name: str, cover: Any) -> tuple[float, ...]:
     >>> as_cover("Dapper", [1, 0.5, 0.5])
     (0.5, 1.0)
     """
-    points = (
-        list(cover) if isinstance(cover, list | tuple | np.ndarray) and np.ndim(cover) else [cover]
-    )
+    points = list(cover) if is_list(cover) else [cover]
     if not points:
         raise ConfigError(f"{name}: the cover is empty; give some λ between 0 and 1")
     return tuple(sorted({checked(f"{name}: a λ of the cover", p, Share) for p in points}))
@@ -236,11 +234,11 @@ def warn_of_fallbacks(name: str, select: Select, how: npt.NDArray[np.str_]) -> N
             "their training part. The central model has seen it where the client is a seen one, so "
             "their choices lean towards it. A split with validation = 0.2 avoids that for all "
             "that have enough examples",
-            stacklevel=5,
+            stacklevel=6,
         )
     if prior:
         warnings.warn(
             f"{name}: {prior} of {len(how)} clients have too little data to hold anything out, and "
             "take what is best on average for the others",
-            stacklevel=5,
+            stacklevel=6,
         )

@@ -10,7 +10,7 @@ import numpy as np
 from sartor.central import CentralModel
 from sartor.central.clusters import rule_from
 from sartor.central.model import FORMAT, VERSION
-from sartor.checking import as_tuples
+from sartor.checking import AnyPath, as_tuples, checks_arguments
 from sartor.engine import Engine, Objective, leaf_shapes
 from sartor.errors import ConfigError, FileError, SartorError
 from sartor.files import load_tree, read_json
@@ -19,8 +19,9 @@ from sartor.personal.models import PersonalModels
 from sartor.personal.store import ModelStore, stacked
 
 
+@checks_arguments
 def load(
-    directory: str | Path,
+    directory: AnyPath,
     *,
     model: Model | None = None,
     local: Model | None = None,

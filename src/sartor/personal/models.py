@@ -23,6 +23,7 @@ from sartor.central.model import (
     scored_clients,
 )
 from sartor.central.settings import describe, models_in
+from sartor.checking import AnyPath, Whole, checks_arguments
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.encoding import text_of
@@ -125,7 +126,8 @@ class PersonalModels:
     def __repr__(self) -> str:
         return f"PersonalModels({self.algorithm['name']}: {len(self):,} clients)"
 
-    def params(self, client: str, *, strict: bool = False) -> Params:
+    @checks_arguments
+    def params(self, client: Any, *, strict: bool = False) -> Params:
         """One client's own hypothesis; for Mapper, its local one.
 
         An unknown client gets the central hypothesis that most clients belong to; with ``strict``
@@ -134,15 +136,17 @@ class PersonalModels:
         objective, *own = self._model_of(client, strict)
         return objective.whole(*own)
 
+    @checks_arguments
     def predict_proba(
-        self, client: str, x: Any, *, strict: bool = False
+        self, client: Any, x: Any, *, strict: bool = False
     ) -> npt.NDArray[np.float32]:
         """Class probabilities [n, classes] under a client's own model."""
         if self.model.kind == "regression":
             raise ConfigError("a regression model predicts numbers, not probabilities: use predict")
         return np.exp(self._apply(client, x, strict))
 
-    def predict(self, client: str, x: Any, *, strict: bool = False) -> npt.NDArray[Any]:
+    @checks_arguments
+    def predict(self, client: Any, x: Any, *, strict: bool = False) -> npt.NDArray[Any]:
         """Labels (in words, if the data had words) or means under a client's own model.
 
         A client that has none gets the central model; with ``strict`` an error.
@@ -174,8 +178,9 @@ class PersonalModels:
             values["lambda"] = np.array([d["lambda"] for d in decided], np.float32)
         return Job(hypothesis, None, None, values=values)
 
+    @checks_arguments
     def evaluate(
-        self, data: ClientData, *, part: str = "test", mixture: int = MIXTURE, seed: int = 0
+        self, data: ClientData, *, part: str = "test", mixture: Whole = MIXTURE, seed: int = 0
     ) -> Scores:
         """Score every client's test part under its own model: one row per client.
 
@@ -250,7 +255,8 @@ class PersonalModels:
         order = np.argsort(mix(seed, "mixture", data.hashes[seen[owner]], place), kind="stable")
         return np.sort(positions(data, seen, part)[order[:count]])
 
-    def save(self, directory: str | Path) -> None:
+    @checks_arguments
+    def save(self, directory: AnyPath) -> None:
         """Write all models as safetensors with a JSON manifest; :func:`sartor.load` reads them."""
         path = Path(directory)
         if self.store.directory is not None and path.resolve() == self.store.directory.resolve():

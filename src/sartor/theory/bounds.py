@@ -18,7 +18,6 @@ an estimate, too.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -26,6 +25,7 @@ import numpy as np
 from sartor.checking import (
     Count,
     NotNegative,
+    Numbers,
     Positive,
     Probability,
     Range,
@@ -106,7 +106,8 @@ def global_(
     return alone.plus(discrepancy=twice * _discrepancy(disc, bound))
 
 
-def skewness(lambda_: Sequence[float], m: Sequence[float]) -> float:
+@checks_arguments
+def skewness(lambda_: Numbers, m: Numbers) -> float:
     """Appendix B.2: the skewness s(λ, m) = Σ_k λ_k² / (m_k / m) of mixture weights.
 
     It is 1 if the weights are the clients' shares of samples, and larger otherwise.
@@ -116,7 +117,7 @@ def skewness(lambda_: Sequence[float], m: Sequence[float]) -> float:
     """
     weights, sizes = np.asarray(lambda_, np.float64), np.asarray(m, np.float64)
     if weights.shape != sizes.shape or weights.ndim != 1 or not len(weights):
-        raise ConfigError(f"lambda_, m: one for every client, got {lambda_} and {m}")
+        raise ConfigError(f"lambda_, m: one for every client, got {lambda_!r} and {m!r}")
     if not (sizes > 0).all():
         raise ConfigError(f"m: client {int(np.argmin(sizes))} has no samples; leave it out")
     if (weights < 0).any() or not math.isclose(weights.sum(), 1, abs_tol=1e-6):

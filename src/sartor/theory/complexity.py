@@ -5,9 +5,8 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-import numpy.typing as npt
 
-from sartor.checking import Count, Positive, checks_arguments
+from sartor.checking import Count, Numbers, Positive, Whole, checks_arguments
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, count_parameters
 from sartor.theory.bound import Number
@@ -34,12 +33,12 @@ class Rademacher(Number):
 
 @checks_arguments
 def rademacher(
-    values: npt.ArrayLike | None = None,
+    values: Numbers | None = None,
     *,
-    x: npt.ArrayLike | None = None,
+    x: Numbers | None = None,
     radius: Positive | None = None,
     draws: Count = 1000,
-    seed: int = 0,
+    seed: Whole = 0,
 ) -> Rademacher:
     """The empirical Rademacher complexity of a finite class, or of linear functions in a ball.
 

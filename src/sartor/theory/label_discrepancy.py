@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sartor.checking import Count, Positive, Whole, checks_arguments
+from sartor.checking import Count, Numbers, Positive, Whole, checks_arguments
 from sartor.data import ClientData
+from sartor.data.encoding import as_column
 from sartor.data.names import check_names, refuse_words
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, Params
@@ -73,7 +74,7 @@ def discrepancy(
     centre: Params | None = None,
     method: Literal["exact", "ascent"] | None = None,
     permutations: Whole = 0,
-    seed: int = 0,
+    seed: Whole = 0,
     starts: Count = 4,
     steps: Count = 200,
 ) -> Discrepancy:
@@ -133,14 +134,14 @@ def discrepancies(
     model: Model,
     data: ClientData,
     *,
-    clusters: npt.ArrayLike | None = None,
+    clusters: Numbers | None = None,
     bound: Positive | None = None,
     radius: Positive | None = None,
     centre: Params | None = None,
     method: Literal["exact", "ascent"] | None = None,
     sample: Count = 1024,
     draw: Count | None = None,
-    seed: int = 0,
+    seed: Whole = 0,
     starts: Count = 4,
     steps: Count = 200,
 ) -> Floats:
@@ -192,7 +193,7 @@ def discrepancy_matrix(
     centre: Params | None = None,
     method: Literal["exact", "ascent"] | None = None,
     sample: Count = 256,
-    seed: int = 0,
+    seed: Whole = 0,
     starts: Count = 4,
     steps: Count = 200,
 ) -> Floats:
@@ -296,14 +297,16 @@ def _examples(model: Model, given: Examples) -> _Examples:
         given = {"x": given[0], "y": given[1]}
     if "y" not in given:
         raise DataError(f"examples need labels 'y'; there are {', '.join(map(repr, given))}")
-    if not np.size(given["y"]):
+    if not as_column(given["y"], "y").size:
         raise DataError("there are no examples; a discrepancy needs some of both distributions")
     return _checked(model, given.get("x"), given["y"])
 
 
 def _checked(model: Model, x: Any, y: Any) -> _Examples:
     """Examples that fit the model, with labels [n]. Refuse others."""
-    y = np.asarray(y)
+    y = as_column(y, "y")
+    if not y.ndim:
+        raise DataError(f"y: one label for each example is needed, got {y}")
     if y.dtype.kind not in "iufb":
         raise DataError(f"y: labels must be numbers, got {y.dtype}; sartor.data numbers words")
     if y.ndim == 2 and y.shape[1] == 1:
@@ -319,9 +322,9 @@ def _checked(model: Model, x: Any, y: Any) -> _Examples:
         return _Examples(None, y)
     if x is None:
         raise DataError("x: the model needs inputs; give a mapping with 'x' and 'y'")
-    x = np.asarray(x)
-    if len(x) != len(y):
-        raise DataError(f"{len(x)} inputs and {len(y)} labels")
+    x = as_column(x, "x")
+    if not x.ndim or len(x) != len(y):
+        raise DataError(f"{len(x) if x.ndim else 'no'} inputs and {len(y)} labels")
     if model.input_shape is not None and x.shape[1:] != tuple(model.input_shape):
         raise DataError(f"x: shape {x.shape[1:]}, where the model has {model.input_shape}")
     if x.dtype.kind not in "iufb":
