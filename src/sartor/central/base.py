@@ -36,7 +36,7 @@ class Central(abc.ABC):
         cohort: clients that take part in a round; all of them if there are fewer.
     """
 
-    rounds: int = traced(100)
+    rounds: int = traced(200)
     cohort: int = traced(20)
 
     known: ClassVar[dict[str, type[Central]]] = {}
@@ -136,5 +136,5 @@ class Central(abc.ABC):
         start: CentralModel | None = None,
     ) -> Checkpoint:
         """The checkpoint of this run; its ``check`` refuses the file of another one."""
-        what = Fit(model, data, seed, engine or Engine(), start)
+        what = fitting.prepared(self, model, data, seed, engine, start)
         return Checkpoint(Path(path), fitting.identity(self, what))

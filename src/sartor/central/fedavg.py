@@ -7,6 +7,7 @@ concatenation of all clients' samples.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ from sartor.central.base import Central
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
-from sartor.engine import Chosen, Cohort, Passed, build, traced
+from sartor.engine import Automatic, Chosen, Cohort, Job, Passed, StepSize, build, traced
 from sartor.errors import ConfigError
 from sartor.models import Model, Params
 
@@ -48,7 +49,8 @@ class FedAvg(Central):
         cohort: number of clients in a round; all clients if there are fewer.
         epochs: passes of a client over its own data in a round.
         batch: examples in one step of a client.
-        learning_rate: step size of the clients' SGD. Ignored with a ``client_optimizer``.
+        learning_rate: step size of the clients' SGD: a number, or ``Automatic()``, which falls
+            from round to round. Ignored with a ``client_optimizer``.
         weights: ``"size"`` weights client k by its examples (the paper's m_k/m), ``"uniform"``
             weights all clients the same (1/p).
         server_learning_rate: step size of the server. Ignored with a ``server_optimizer``.
@@ -63,7 +65,7 @@ class FedAvg(Central):
 
     epochs: int = 1
     batch: int = 20
-    learning_rate: float = traced(0.05)
+    learning_rate: StepSize = traced(Automatic())
     weights: Literal["size", "uniform"] = "size"
     server_learning_rate: float = 1.0
     server_momentum: float = 0.9
@@ -117,10 +119,23 @@ class FedAvg(Central):
     def train(self, state: Any, cohort: Cohort, hypothesis: jax.Array | None = None) -> Passed:
         """Every client trains its hypothesis on its own data."""
         return cohort.train(
-            state.hypotheses, build(self.client_optimizer, self.learning_rate),
+            state.hypotheses, self.optimizer_of(cohort),
             epochs=self.epochs, batch=self.batch,
             weights=self.weigh(state, cohort), hypothesis=hypothesis,
         )  # fmt: skip
+
+    def optimizer_of(self, cohort: Cohort) -> Callable[[Job], optax.GradientTransformation]:
+        """The optimizer of each client of a cohort."""
+        of = self.step_size
+        return lambda job: build(self.client_optimizer, of(cohort.model, job.size, cohort.round))
+
+    def step_size(self, model: Model, size: Any, round: Any = 0) -> Any:
+        """The step size in a round of a client with so many examples."""
+        if not isinstance(self.learning_rate, Automatic):
+            return self.learning_rate
+        momentum = 0.0 if self.server_optimizer is not None else self.server_momentum
+        steps = self.epochs * jnp.ceil(size / self.batch)
+        return self.learning_rate.at(round, steps, model.curvature) * (1 - momentum)
 
     def notes(self, state: Any) -> dict[str, jax.Array]:
         """What the history of a run keeps of the state before every round."""

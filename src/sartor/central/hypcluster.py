@@ -65,7 +65,6 @@ class HypCluster(FedAvg):
     Warm(rounds=10, draw=0)
     """
 
-    learning_rate: float = traced(0.03)
     q: int | tuple[int, ...] = 2
     start: Warm | Lent | KMeansPlusPlus | Random | str = Warm()  # noqa: RUF009  (it is frozen)
     restarts: int = 1

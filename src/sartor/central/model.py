@@ -17,6 +17,7 @@ from sartor.central.checkpoint import History
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.names import check_names
+from sartor.data.scaling import Scaling
 from sartor.engine import ClientStates, Engine, Scored, losses_by_client, positions, score_shared
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
@@ -63,6 +64,7 @@ class CentralModel:
         engine: how it was run, and is run when evaluated.
         cost: what training asked of every client; not known of a model from a file.
         kept: what clients have kept from their rounds, by client; not in files.
+        scaling: how features are scaled before the model sees them.
     """
 
     model: Model
@@ -76,6 +78,7 @@ class CentralModel:
     cost: Cost | None = None
     feature_names: tuple[str, ...] | None = None
     kept: ClientStates | None = None
+    scaling: Scaling | None = None
 
     @property
     def loss(self) -> npt.NDArray[np.float32]:
@@ -104,7 +107,7 @@ class CentralModel:
         has the lowest loss on its validation part; without such a part, the one that has the
         lowest on average over the clients that do.
         """
-        everyone = np.arange(len(data))
+        everyone, data = np.arange(len(data)), data.scaled(self.scaling)
         best = self._best(data)
         if best.shape[1] == 1:
             return best[:, 0]
@@ -123,7 +126,7 @@ class CentralModel:
     def members(self, data: ClientData) -> Bools:
         """[clients, q] to which hypothesis each client belongs, in every clustering."""
         belongs = np.zeros((len(data), self.q), np.bool_)
-        np.put_along_axis(belongs, self._best(data), True, axis=1)
+        np.put_along_axis(belongs, self._best(data.scaled(self.scaling)), True, axis=1)
         return belongs
 
     def _best(self, data: ClientData) -> Ints:
@@ -149,7 +152,7 @@ class CentralModel:
 
     def score(self, data: ClientData, clients: Ints, part: str) -> Scores:
         """Score some clients, by position; what :meth:`evaluate` does after its checks."""
-        rows = positions(data, clients, part)
+        data, rows = data.scaled(self.scaling), positions(data, clients, part)
         scored = score_shared(self.model, data, rows, self.hypotheses, self.engine)
         sizes = data.sizes(part)[clients]
         cluster = self.assign(data)[clients]
@@ -184,7 +187,7 @@ class CentralModel:
                 f"{cluster}); assign(data) tells every client's"
             )
         params = jax.tree.map(lambda a: a[cluster], self.hypotheses)
-        inputs = as_inputs(self.model, x, self.feature_names)
+        inputs = as_inputs(self.model, x, self.feature_names, self.scaling)
         return np.asarray(self.model.apply(params, inputs, None))
 
     def save(self, directory: str | Path) -> None:
@@ -206,6 +209,7 @@ class CentralModel:
             "rule": None if self.rule is None else self.rule.to_dict(),
             "label_names": self.label_names,
             "feature_names": self.feature_names,
+            "scaling": None if self.scaling is None else self.scaling.to_dict(),
             "last": {
                 name: values[-1].tolist()
                 for name, values in self.history.items()
@@ -224,7 +228,9 @@ def is_models(path: Path) -> bool:
     return isinstance(found, dict) and found.get("format") == FORMAT
 
 
-def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any:
+def as_inputs(
+    model: Model, x: Any, names: tuple[str, ...] | None = None, scaling: Scaling | None = None
+) -> Any:
     """Inputs of a prediction as arrays; refuses a shape that the model does not take.
 
     From a frame, or from columns by name, it takes those that the model was trained on.
@@ -258,7 +264,7 @@ def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any
     bad = ~jnp.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
     if bad.any():
         raise DataError(f"x holds a NaN or infinite value in example {int(bad.argmax())}")
-    return inputs
+    return inputs if scaling is None else jnp.asarray(scaling(np.asarray(inputs)))
 
 
 def scored_clients(data: ClientData, part: str) -> Ints:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sartor.data.scaling import Scaling
 from sartor.errors import ConfigError, DataError, nearest
 from sartor.randomness import Words, client_hashes, mix
 from sartor.types import Bools, Ints
@@ -47,6 +48,7 @@ class ClientData:
         metadata: one value for each client under every name; "domain" is the name algorithms use.
         label_names: the word of each class number, where labels were words.
         feature_names: the column that each feature of "x" was, where they have names.
+        scaling: how models see the features of "x"; as they are if not given.
 
     >>> from sartor.data import from_dict
     >>> data = from_dict({"ann": ([[0.0], [1.0]], [0, 1]), "bob": ([[2.0]], [1])})
@@ -64,6 +66,7 @@ class ClientData:
     metadata: Mapping[str, Column] = field(default_factory=dict)
     label_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
         fixed = {
@@ -126,6 +129,24 @@ class ClientData:
         """The columns of one client, restricted to its rows in a part."""
         rows = self.part(self.position(client_id), part)
         return {name: column[rows] for name, column in self.columns.items()}
+
+    def scaled(self, scaling: Scaling | None) -> ClientData:
+        """The same clients, whose features models see in another scale. Columns are shared."""
+        if scaling is self.scaling:
+            return self
+        # Found again by the scaling, as copies of columns on a device are found by the data.
+        if scaling not in self._scaled:
+            self._scaled[scaling] = replace(self, scaling=scaling)
+        return self._scaled[scaling]
+
+    @cached_property
+    def _scaled(self) -> dict[Scaling | None, ClientData]:
+        return {}
+
+    def seen_by_models(self, name: str, rows: Any) -> Column:
+        """Rows of a column as models see them, which is scaled where there is a scaling."""
+        values = np.asarray(self.columns[name][rows])
+        return values if self.scaling is None or name != "x" else self.scaling(values)
 
     def select(self, clients: Bools | Iterable[str]) -> ClientData:
         """Only these clients: a mask over clients, or ids in the wanted order. Columns are shared.

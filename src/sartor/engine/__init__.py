@@ -10,7 +10,7 @@ from sartor.engine.cohort import Cohort, Passed
 from sartor.engine.engine import Engine
 from sartor.engine.job import Batch, ClientProgram, Ended, Job
 from sartor.engine.objectives import Leaves, Objective, Own, leaf_shapes, lowered, pick, predict
-from sartor.engine.optimizers import Chosen, Optimizer, build
+from sartor.engine.optimizers import Automatic, Chosen, Optimizer, StepSize, build
 from sartor.engine.planning import Planner, in_order
 from sartor.engine.programs import Recipe, trainer
 from sartor.engine.rounds import Chunk, one_round, run_rounds
@@ -21,6 +21,7 @@ from sartor.engine.trials import personalize, trial
 from sartor.engine.vectorize import side_by_side
 
 __all__ = [
+    "Automatic",
     "Batch",
     "Block",
     "Chosen",
@@ -44,6 +45,7 @@ __all__ = [
     "Scored",
     "Spans",
     "Stack",
+    "StepSize",
     "build",
     "everybody",
     "in_order",

@@ -1,4 +1,7 @@
-"""Optimizers by name, so that a configuration file can hold them; or any of optax's, as it is."""
+"""Optimizers by name, so that a configuration file can hold them; or any of optax's, as it is.
+
+And step sizes that need no choosing.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any, TypeAlias
 import optax
 
 from sartor.caching import made_once
+from sartor.engine.arguments import traced
 from sartor.errors import ConfigError, nearest
 
 NAMES = (
@@ -66,6 +70,38 @@ class Optimizer:
             return factory(**dict(self.options))
         except TypeError as error:
             raise ConfigError(f"optimizer {self.name!r}: {error}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Automatic:
+    """A step size that needs no choosing, for features on one scale.
+
+    All steps of a client in round t, counted from 0, add up to first / (1 + t / 10), divided by the
+    curvature of the loss. So clients count by their weights, and not by how many steps they take;
+    and late steps are too small to carry clients away from each other. Where training diverges, it
+    starts anew with half the step size.
+
+    Attributes:
+        first: what a client's steps in the first round add up to, with all that the server's
+            momentum makes of them later on.
+
+    >>> Automatic(0.5).at(round=10, steps=4, curvature=0.25)
+    0.25
+    """
+
+    first: float = traced(0.5)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.first, Real) and 0 < float(self.first) < float("inf")):
+            raise ConfigError(f"Automatic: first must be a positive number (got {self.first!r})")
+
+    def at(self, round: Any, steps: Any, curvature: float) -> Any:
+        """The size of each of so many steps in a round."""
+        return self.first / curvature / steps / (1 + round / 10)
+
+
+StepSize: TypeAlias = float | Automatic
+"""A constant step size, or one that needs no choosing."""
 
 
 Chosen: TypeAlias = Optimizer | optax.GradientTransformation | None

@@ -142,7 +142,8 @@ def _rehearse(
 
     def round_(state: Tree, numbers: Any, attributes: dict[str, Any]) -> Tree:
         algorithm = unite(same, numbers)
-        inputs = Inputs((), None, jnp.ones(clients), jnp.zeros(clients, jnp.int32), attributes)
+        nobody = jnp.zeros(clients, jnp.int32)
+        inputs = Inputs((), None, jnp.ones(clients), nobody, attributes, jnp.zeros((), jnp.int32))
         data = {name: jnp.zeros((1, *shape), dtype) for name, shape, dtype in columns}
         cohort = Cohort(model, engine, inputs, data, rehearsal=rehearsal)
         match algorithm.clients(state, cohort):
@@ -260,9 +261,9 @@ class Planner:
         """The clients of some rounds, and what the compiled program needs to run them."""
         cohorts = sample_cohorts(self.seed, rounds, len(self.seen), self.cohort)
         clients, sizes = self.seen[cohorts], self.sizes[cohorts]
-        numbers = np.arange(rounds.start, rounds.stop)[:, None]
+        numbers = np.arange(rounds.start, rounds.stop, dtype=np.int32)
         # A client's randomness depends on who it is and on the round, not on its place in a cohort.
-        words = mix(self.seed, "train", numbers, self.hashes[cohorts])
+        words = mix(self.seed, "train", numbers[:, None], self.hashes[cohorts])
         passes = [p.plan(clients, words) for p in self.passes]
         examples = self._examples(clients, sizes) if self.scored else None
         # All rows at once: if data is streamed, the columns of a chunk hold nothing but them.
@@ -275,7 +276,8 @@ class Planner:
         examples = examples and examples._replace(rows=scored)
         attributes = {name: values[cohorts] for name, values in self.attributes.items()}
         place = np.zeros(clients.shape, np.int32)  # known when these rounds are next: with_states
-        inputs = Inputs(tuple(passes), examples, sizes.astype(np.float32), place, attributes)
+        weights = sizes.astype(np.float32)
+        inputs = Inputs(tuple(passes), examples, weights, place, attributes, numbers)
         return clients, columns, jax.tree.map(lambda a: padded(a, self.most_rounds), inputs)
 
     def with_states(self, clients: Ints, inputs: Inputs) -> tuple[Kept, Inputs]:

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from sartor.caching import made_once
+from sartor.data import ClientData
+from sartor.data.scaling import Scale, Scaling
 from sartor.errors import ConfigError
 
 Params = Any
@@ -39,6 +41,9 @@ class Model:
             the exact minimiser of the plain loss of λ·h + (1−λ)·beside over the examples whose
             mask is set, where ``beside`` are the log-probabilities [n, classes] of the other model
             in the mixture. Mapper passes λ = 1 if there is no other model.
+        scale: how features are scaled before the model sees them, by statistics of the training
+            parts: ``"standardize"``, ``"whiten"`` (which also makes them uncorrelated), or not at
+            all. Trained models remember the statistics.
         spec: name and arguments of the factory that made the model, so that saved models can be
             loaded without pickle; ``None`` for models of the user's own functions.
 
@@ -58,6 +63,7 @@ class Model:
     smoothing: float = 0.0
     training_loss: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     argmin: Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], Params] | None = None
+    scale: Scale | None = dataclasses.field(default=None, compare=False)
     spec: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +81,15 @@ class Model:
                 f"smoothing must be in [0, 1) (got {self.smoothing}); it is the share of the "
                 "target spread over all classes: the paper's weight 0.9 is smoothing=0.1"
             )
+
+    def scaling_of(self, data: ClientData) -> Scaling | None:
+        """How this model's features are scaled, by the training parts of the seen clients."""
+        return None if self.scale is None else Scaling.of(data, self.scale)
+
+    @property
+    def curvature(self) -> float:
+        """How fast the slope of the loss changes with a prediction: step sizes go by it."""
+        return 2.0 if self.kind == "regression" else 0.25
 
     @property
     def has_accuracy(self) -> bool:

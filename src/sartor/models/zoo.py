@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from sartor.caching import made_once
+from sartor.data.scaling import Scale
 from sartor.errors import ConfigError
 from sartor.models.base import Model, Params
 from sartor.models.layers import conv_conv_pool, dense, dropout, init_layers, log_softmax, to_float
@@ -26,24 +27,33 @@ def categorical(symbols: int, *, smoothing: float = 0.0) -> Model:
     return _categorical(_positive("symbols", symbols), smoothing)
 
 
-def logistic(features: int | Sequence[int], classes: int, *, smoothing: float = 0.0) -> Model:
+def logistic(
+    features: int | Sequence[int], classes: int, *, smoothing: float = 0.0, scale: bool = True
+) -> Model:
     """Multinomial logistic regression; ``features`` is the length of an input, or its shape.
+
+    Features are whitened by statistics of the training parts, unless ``scale`` is False or an input
+    is no vector.
 
     >>> model = logistic(features=20, classes=5)
     >>> {name: leaf.shape for name, leaf in model.init(jax.random.key(0))["dense_1"].items()}
     {'w': (20, 5), 'b': (5,)}
     """
-    return _perceptron(_shape(features), (), _positive("classes", classes), False, smoothing)
+    out = _positive("classes", classes)
+    return _perceptron(_shape(features), (), out, False, smoothing, scale)
 
 
-def linear(features: int | Sequence[int], outputs: int = 1) -> Model:
+def linear(features: int | Sequence[int], outputs: int = 1, *, scale: bool = True) -> Model:
     """Linear regression with squared loss; with one output, predictions have shape [n].
+
+    Features are whitened by statistics of the training parts, unless ``scale`` is False or an input
+    is no vector.
 
     >>> model = linear(features=3)
     >>> model.apply(model.init(jax.random.key(0)), jnp.ones((2, 3)), None).shape
     (2,)
     """
-    return _perceptron(_shape(features), (), _positive("outputs", outputs), True, 0.0)
+    return _perceptron(_shape(features), (), _positive("outputs", outputs), True, 0.0, scale)
 
 
 def mlp(
@@ -53,8 +63,12 @@ def mlp(
     classes: int | None = None,
     outputs: int | None = None,
     smoothing: float = 0.0,
+    scale: bool = True,
 ) -> Model:
     """A multi-layer perceptron with ReLU: a classifier (``classes``) or a regressor (``outputs``).
+
+    Features are standardized by statistics of the training parts, unless ``scale`` is False or an
+    input is no vector.
 
     >>> sorted(mlp(features=4, hidden=(8, 8), classes=3).init(jax.random.key(0)))
     ['dense_1', 'dense_2', 'dense_3']
@@ -66,7 +80,7 @@ def mlp(
         )
     out = _positive("classes" if outputs is None else "outputs", classes or outputs or 0)
     widths = tuple(_positive("hidden", h) for h in hidden)
-    return _perceptron(_shape(features), widths, out, outputs is not None, smoothing)
+    return _perceptron(_shape(features), widths, out, outputs is not None, smoothing, scale)
 
 
 def cnn(classes: int = 62, *, smoothing: float = 0.0) -> Model:
@@ -108,8 +122,9 @@ def _categorical(symbols: int, smoothing: float) -> Model:
 
 @made_once(maxsize=128)
 def _perceptron(
-    shape: tuple[int, ...], hidden: tuple[int, ...], out: int, regression: bool, smoothing: float
-) -> Model:
+    shape: tuple[int, ...], hidden: tuple[int, ...], out: int, regression: bool, smoothing: float,
+    scale: bool,
+) -> Model:  # fmt: skip
     widths = (math.prod(shape), *hidden, out)
     shapes = {f"dense_{i}": shape for i, shape in enumerate(pairwise(widths), 1)}
     *inner, last = shapes
@@ -131,6 +146,9 @@ def _perceptron(
     if hidden:
         spec |= {"name": "mlp", "hidden": hidden}
     spec |= {"outputs": out} if regression else {"classes": out, "smoothing": smoothing}
+    if not scale:
+        spec["scale"] = False
+    how: Scale = "standardize" if hidden else "whiten"
     return Model(
         init,
         apply,
@@ -138,6 +156,7 @@ def _perceptron(
         classes=None if regression else out,
         input_shape=shape,
         smoothing=smoothing,
+        scale=how if scale and len(shape) == 1 else None,
         spec=spec,
     )
 

@@ -217,6 +217,7 @@ class Work(NamedTuple):
             objective, central, store, clients, describe(self.algorithm), task.data.label_names,
             task.engine, task.given if further else None, cost,
             task.data.feature_names or (central.feature_names if central else None),
+            task.data.scaling,
         )  # fmt: skip
 
 
@@ -266,6 +267,7 @@ def prepared(
     elif algorithm.guard:
         raise ConfigError(f"{name}: guard needs a central model to keep; give fit one")
     check_fit(algorithm, model, data, **inputs)
+    data = data.scaled(base.scaling if base else model.scaling_of(data))
     cluster = base.assign(data) if base else np.zeros(len(data), np.int64)
     engine = engine or (base.engine if base else Engine())
     return Task(model, base, cluster, data, check_seed(seed), engine)

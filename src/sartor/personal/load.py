@@ -11,6 +11,7 @@ from sartor.central import CentralModel
 from sartor.central.clusters import rule_from
 from sartor.central.model import FORMAT, VERSION
 from sartor.central.settings import as_tuples
+from sartor.data.scaling import Scaling
 from sartor.engine import Engine, Objective, leaf_shapes
 from sartor.errors import ConfigError, FileError, SartorError
 from sartor.files import load_tree, read_json
@@ -68,6 +69,8 @@ def _load(
         None if names is None else tuple(names)
         for names in (manifest["label_names"], manifest.get("feature_names"))
     )
+    scaled = manifest.get("scaling")
+    scaling = None if scaled is None else Scaling.from_dict(scaled)
     central = None
     if "central" in manifest:
         hypotheses = load_tree(path / "central.safetensors", stacked(shape, int(manifest["q"])))
@@ -77,7 +80,7 @@ def _load(
         central = CentralModel(
             model, hypotheses, manifest["central"], history, label_names,
             tuple(manifest["blocks"]), rule and rule_from(rule), engine,
-            feature_names=feature_names,
+            feature_names=feature_names, scaling=scaling,
         )  # fmt: skip
     if manifest["kind"] == "central":
         if central is None:
@@ -97,7 +100,7 @@ def _load(
         baseline = dataclasses.replace(central, hypotheses=hypotheses, algorithm=given["central"])
     return PersonalModels(
         objective, central, store, clients, manifest["personal"], label_names, engine, baseline,
-        feature_names=feature_names,
+        feature_names=feature_names, scaling=scaling,
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.encoding import text_of
 from sartor.data.names import check_names
+from sartor.data.scaling import Scaling
 from sartor.engine import (
     EachScorer,
     Engine,
@@ -72,6 +73,7 @@ class PersonalModels:
         baseline: the central model that was given, where the algorithm has trained it further.
         cost: what personalizing asked of every client, without the central model's training; not
             known of models from a file.
+        scaling: how features are scaled before models see them.
     """
 
     objective: Objective
@@ -84,6 +86,7 @@ class PersonalModels:
     baseline: CentralModel | None = None
     cost: Cost | None = None
     feature_names: tuple[str, ...] | None = None
+    scaling: Scaling | None = None
 
     @property
     def model(self) -> Model:
@@ -150,7 +153,7 @@ class PersonalModels:
         return decode(self.model, self._apply(client, x, strict), self.label_names)
 
     def _apply(self, client: str, x: Any, strict: bool) -> npt.NDArray[np.float32]:
-        inputs = as_inputs(self.model, x, self.feature_names)
+        inputs = as_inputs(self.model, x, self.feature_names, self.scaling)
         objective, own, central, job = self._model_of(client, strict)
         return np.asarray(predict(objective, own, central, inputs, job))
 
@@ -185,7 +188,7 @@ class PersonalModels:
         """
         check(self.model, data)
         check_names(self.label_names, self.feature_names, data)
-        clients = scored_clients(data, part)
+        data, clients = data.scaled(self.scaling), scored_clients(data, part)
         missing = [data.ids[k] for k in clients if data.ids[k] not in self.clients]
         if missing:
             raise DataError(
@@ -275,6 +278,7 @@ class PersonalModels:
             "model": self.model.spec,
             "label_names": self.label_names,
             "feature_names": self.feature_names,
+            "scaling": None if self.scaling is None else self.scaling.to_dict(),
             "personal": self.algorithm,
             "objective": objective,
             "clients": self.clients,

@@ -77,7 +77,7 @@ def statistics_of(data: ClientData, spans: Spans) -> Statistics:
         some = some[spans.sizes[some] > 0]
         owner, place = ragged(spans.sizes[some])
         rows = data.rows[spans.at(spans.first[some][owner] + place)]
-        x = np.asarray(data.columns["x"][rows], np.float64).reshape(len(rows), -1)
+        x = np.asarray(data.seen_by_models("x", rows), np.float64).reshape(len(rows), -1)
         z = np.concatenate([x, np.ones((len(rows), 1))], axis=1)
         y = np.asarray(data.columns["y"][rows], np.float64).reshape(len(rows), -1)
         starts = np.cumsum(spans.sizes[some]) - spans.sizes[some]
