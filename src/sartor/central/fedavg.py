@@ -126,16 +126,20 @@ class FedAvg(Central):
 
     def optimizer_of(self, cohort: Cohort) -> Callable[[Job], optax.GradientTransformation]:
         """The optimizer of each client of a cohort."""
-        of = self.step_size
-        return lambda job: build(self.client_optimizer, of(cohort.model, job.size, cohort.round))
 
-    def step_size(self, model: Model, size: Any, round: Any = 0) -> Any:
-        """The step size in a round of a client with so many examples."""
-        if not isinstance(self.learning_rate, Automatic):
-            return self.learning_rate
+        def optimizer(job: Job) -> optax.GradientTransformation:
+            steps = self.epochs * jnp.ceil(job.size / self.batch)
+            rate = self.step_size(self.learning_rate, cohort.model, steps, cohort.round)
+            return build(self.client_optimizer, rate)
+
+        return optimizer
+
+    def step_size(self, rate: StepSize, model: Model, steps: Any, round: Any = 0) -> Any:
+        """The size of each of a client's steps in a round; momentum makes more of it later on."""
+        if not isinstance(rate, Automatic):
+            return rate
         momentum = 0.0 if self.server_optimizer is not None else self.server_momentum
-        steps = self.epochs * jnp.ceil(size / self.batch)
-        return self.learning_rate.at(round, steps, model.curvature) * (1 - momentum)
+        return rate.at(round, steps, model.curvature) * (1 - momentum)
 
     def notes(self, state: Any) -> dict[str, jax.Array]:
         """What the history of a run keeps of the state before every round."""

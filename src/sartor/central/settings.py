@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from sartor.data import ClientData
-from sartor.engine import Automatic, Optimizer
+from sartor.engine import Automatic, Optimizer, Searched
 from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.trees import flatten, traced_hash
@@ -116,9 +116,11 @@ def check_numbers(
         value = getattr(algorithm, field.name)
         if field.name.endswith("learning_rate"):
             if isinstance(value, dict):
-                value = Automatic(**{key: v for key, v in value.items() if key != "name"})
+                kinds = {"Automatic": Automatic, "Searched": Searched}
+                kind = kinds.get(value.get("name", ""), Automatic)
+                value = kind(**{key: v for key, v in as_tuples(value).items() if key != "name"})
                 object.__setattr__(algorithm, field.name, value)
-            if isinstance(value, Automatic):
+            if isinstance(value, Automatic | Searched):
                 continue
             number = isinstance(value, Real) and not isinstance(value, bool)
             if not (number and 0 < float(value) < math.inf):

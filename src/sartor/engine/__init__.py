@@ -10,7 +10,7 @@ from sartor.engine.cohort import Cohort, Passed
 from sartor.engine.engine import Engine
 from sartor.engine.job import Batch, ClientProgram, Ended, Job
 from sartor.engine.objectives import Leaves, Objective, Own, leaf_shapes, lowered, pick, predict
-from sartor.engine.optimizers import Automatic, Chosen, Optimizer, StepSize, build
+from sartor.engine.optimizers import Automatic, Chosen, Optimizer, Searched, StepSize, build
 from sartor.engine.planning import Planner, in_order
 from sartor.engine.programs import Recipe, trainer
 from sartor.engine.rounds import Chunk, one_round, run_rounds
@@ -43,6 +43,7 @@ __all__ = [
     "Planner",
     "Recipe",
     "Scored",
+    "Searched",
     "Spans",
     "Stack",
     "StepSize",

@@ -105,7 +105,8 @@ class Block(NamedTuple):
         params: the leaves that were trained; none of a trial.
         loss: each job's mean training loss.
         finite: whether each job's model is finite.
-        held_loss: of a trial, the mean plain loss on the examples that were held out.
+        held_loss: of a trial, [jobs, 2] the mean plain loss on the examples that were held out,
+            and on every second one of them.
     """
 
     jobs: Ints

@@ -100,6 +100,28 @@ class Automatic:
         return self.first / curvature / steps / (1 + round / 10)
 
 
+@dataclasses.dataclass(frozen=True)
+class Searched:
+    """The best of some step sizes, on examples that some clients hold out.
+
+    All clients take the same. How far a client moves then depends on how many examples it has.
+
+    Attributes:
+        among: the step sizes, for log loss. Squared error is steeper, and takes an eighth of them.
+        clients: how many clients try them.
+
+    >>> Searched().of(curvature=2.0)
+    (0.0025, 0.01, 0.04, 0.16)
+    """
+
+    among: tuple[float, ...] = (0.02, 0.08, 0.32, 1.28)
+    clients: int = 100
+
+    def of(self, curvature: float) -> tuple[float, ...]:
+        """The step sizes for a loss."""
+        return tuple(rate * 0.25 / curvature for rate in self.among)
+
+
 StepSize: TypeAlias = float | Automatic
 """A constant step size, or one that needs no choosing."""
 

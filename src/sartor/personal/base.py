@@ -37,17 +37,21 @@ class Personal(abc.ABC):
         batch: examples in a step.
         learning_rate: step size of SGD.
         optimizer: replaces SGD; an ``Optimizer`` or any optax transformation.
-        guard: a client keeps the central model unless its own is better on examples that were
-            held out: its validation part, or folds of its training part where it has none.
+        guard: a client keeps the central model unless its own is expected to be better, by examples
+            that were held out: its validation part, or folds of its training part where it has
+            none. By default, wherever there is a central model and something is held out.
         folds: how many folds.
+        shrink: choose for a client not only by its own held-out examples, but also by what is good
+            for others.
     """
 
     epochs: int = 5
     batch: int = 20
     learning_rate: float = traced(0.01)
     optimizer: Chosen = None
-    guard: bool = False
+    guard: bool | None = None
     folds: int = 5
+    shrink: bool = True
 
     known: ClassVar[dict[str, type[Personal]]] = {}
     """The personal algorithms by the name that configurations use."""
@@ -82,7 +86,7 @@ class Personal(abc.ABC):
         name = type(self).__name__
         if self.folds < 2:
             raise ConfigError(f"{name}: folds must be at least 2 (got 1)")
-        if not isinstance(self.guard, bool):
+        if not isinstance(self.guard, bool | None):
             raise ConfigError(f"{name}: guard must be true or false (got {self.guard!r})")
         if self.guard and self.choices().select == "train":
             raise ConfigError(

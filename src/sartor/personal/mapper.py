@@ -21,12 +21,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+import optax
 
 from sartor.central import Central, CentralModel, FedAvg, Fit
 from sartor.central.fedavg import server_rule_of
 from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
-from sartor.engine import Batch, Cohort, Job, Recipe, build, lowered, personalize, traced, trial
+from sartor.engine import (
+    Automatic,
+    Batch,
+    Cohort,
+    Job,
+    Recipe,
+    Searched,
+    StepSize,
+    lowered,
+    personalize,
+    traced,
+    trial,
+)
 from sartor.errors import CheckpointError, ConfigError
 from sartor.models import Model, as_model, check
 from sartor.personal.base import Personal
@@ -74,14 +87,14 @@ class Mapper(Personal):
     """
 
     epochs: int = 1
-    learning_rate: float = traced(0.03)
+    learning_rate: float | Searched = traced(Searched())
     cover: tuple[float, ...] = COVER
     select: Select = "holdout"
     joint: bool = True
     rounds: int = traced(50)
     cohort: int = traced(20)
     central_epochs: int = 1
-    central_learning_rate: float = traced(0.05)
+    central_learning_rate: StepSize = traced(Automatic(0.1))
     keep_local: bool = False
     local: Model | None = None
 
@@ -228,9 +241,15 @@ class Joint(Central, listed=False):
         def mixture_loss(h: Any, batch: Batch, job: Job) -> jax.Array:
             return mixture.central_loss(h, job.values["local"], batch, job)
 
-        eta = mapper.central_learning_rate
+        def eta(steps: Any) -> Any:
+            rate = mapper.central_learning_rate
+            return self.rule.step_size(rate, cohort.model, steps, cohort.round)
+
+        def sgd(job: Job) -> optax.GradientTransformation:
+            return optax.sgd(eta(mapper.central_epochs * jnp.ceil(job.size / mapper.batch)))
+
         trained = cohort.train(
-            h_c, build(None, eta) if mapper.central_epochs else None, learning_rate=eta,
+            h_c, sgd if mapper.central_epochs else None, learning_rate=eta(1),
             epochs=max(mapper.central_epochs, 1), batch=mapper.batch,
             weights=self.rule.weigh(state, cohort), hypothesis=f, loss=mixture_loss,
             values={"lambda": lambda_, "local": local},

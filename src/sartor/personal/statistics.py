@@ -147,7 +147,9 @@ class Solver(Source):
             others = rest.where(jobs.fold & self.data.seen[jobs.client], others)
         solution = minimiser(mine, others, jobs.values["lambda"])
         if jobs.held is not None:
-            held_loss = mean_loss(statistics_of(self.data, jobs.held), solution)
+            halves = (jobs.held, jobs.held.second())
+            means = [mean_loss(statistics_of(self.data, half), solution) for half in halves]
+            held_loss = np.stack(means, axis=1)
         loss, finite = mean_loss(mine, solution), np.ones(jobs.number, bool)
         stack = solution.astype(np.float32)  # as parameters of sartor.models.linear
         params = {"dense_1/b": stack[..., -1, :], "dense_1/w": stack[..., :-1, :]}
