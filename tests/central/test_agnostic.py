@@ -19,7 +19,7 @@ def domains(sizes=(30, 10, 20, 5), domain=("a", "a", "b", "b"), seed=0):
     return sartor.data.from_arrays(x, y, client, domain=np.array(domain)[client])
 
 
-LOGISTIC = sartor.models.logistic(features=3, classes=2)
+LOGISTIC = sartor.models.logistic(features=3, classes=2, scale=False)
 
 
 @pytest.mark.parametrize("weights", ["size", "uniform"])
@@ -134,7 +134,7 @@ def test_large_losses_do_not_overflow():
     y = (300 * draw.standard_normal(40)).astype(np.float32)
     client = np.repeat(np.arange(4), 10)
     data = sartor.data.from_arrays(x, y, client, domain=np.array(["a", "b"])[client % 2])
-    model = sartor.models.linear(features=2)
+    model = sartor.models.linear(features=2, scale=False)
     algorithm = sartor.Agnostic(rounds=5, cohort=4, domain_step=1.0, learning_rate=0.001)
     weights = algorithm.fit(model, data).history["domain_weights"]
     assert np.isfinite(weights).all()

@@ -32,7 +32,7 @@ def data() -> sartor.ClientData:
     )
 
 
-LOGISTIC = sartor.models.logistic(3, 2)
+LOGISTIC = sartor.models.logistic(3, 2, scale=False)
 ENGINE = sartor.Engine()
 
 

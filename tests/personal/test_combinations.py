@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import sartor
 
-MODEL = sartor.models.logistic(features=3, classes=4)
+MODEL = sartor.models.logistic(features=3, classes=4, scale=False)
 
 CENTRAL = {
     "FedAvg": sartor.FedAvg(rounds=3, cohort=4),

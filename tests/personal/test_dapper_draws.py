@@ -131,7 +131,7 @@ def test_lambda_is_chosen_by_hold_out_and_all_data_is_used_after():
         y = (x[:, 0] > 0).astype(int) ^ (k == 5)
         rows[f"c{k}"] = {"x": x, "y": y}
     data = sartor.data.from_dict(rows).split(validation=0.3, seed=0)
-    model = sartor.models.logistic(features=4, classes=2)
+    model = sartor.models.logistic(features=4, classes=2, scale=False)
     central = sartor.FedAvg(rounds=60, cohort=5, learning_rate=0.3).fit(
         model, data.select([f"c{k}" for k in range(5)])
     )
@@ -183,7 +183,7 @@ def test_guard_keeps_the_central_model_where_it_is_better():
         x = draw.standard_normal((60, 4)).astype(np.float32)
         rows[f"c{k}"] = {"x": x, "y": (x[:, 0] > 0).astype(int) ^ (k == 5)}
     data = sartor.data.from_dict(rows).split(validation=0.3, test=0.2, seed=0)
-    model = sartor.models.logistic(features=4, classes=2)
+    model = sartor.models.logistic(features=4, classes=2, scale=False)
     most = data.select([f"c{k}" for k in range(5)])
     central = sartor.FedAvg(rounds=80, cohort=5, learning_rate=0.5).fit(model, most)
     personal = sartor.Finetune(epochs=2, learning_rate=0.5, guard=True).fit(central, data)

@@ -106,7 +106,7 @@ def test_one_gradient_step_is_the_gradient_of_the_mixture(data, central):
 
 
 def test_local_models_of_another_class(data, central, tmp_path):
-    logistic = sartor.models.logistic(features=4, classes=3)
+    logistic = sartor.models.logistic(features=4, classes=3, scale=False)
     algorithm = Mapper(local=logistic, rounds=3, cohort=3, cover=(0.0, 0.5, 1.0), epochs=4)
     personal = algorithm.fit(central, data, seed=0)
     assert set(personal.store.shapes) == {"dense_1/w", "dense_1/b"}
@@ -119,7 +119,7 @@ def test_local_models_of_another_class(data, central, tmp_path):
         )
     assert loaded.lambda_ == personal.lambda_
     with pytest.raises(ConfigError, match="cannot be mixed"):
-        Mapper(local=sartor.models.logistic(features=4, classes=2)).fit(central, data)
+        Mapper(local=sartor.models.logistic(features=4, classes=2, scale=False)).fit(central, data)
 
 
 def test_evaluation_scores_the_mixture(data, central):
@@ -166,7 +166,7 @@ def test_work_of_another_local_model_or_in_finished_models_is_not_taken_for_ours
     data, central, tmp_path
 ):
     def local(scale):
-        base = sartor.models.logistic(features=4, classes=3)
+        base = sartor.models.logistic(features=4, classes=3, scale=False)
         return sartor.Model(
             base.init, lambda p, x, key: base.apply(p, scale * x, key), classes=3, input_shape=(4,)
         )
@@ -203,7 +203,7 @@ def test_bad_settings(settings, message):
 
 @pytest.mark.parametrize("rounds", [0, 3])
 def test_guard_keeps_the_model_that_was_given(data, central, tmp_path, rounds):
-    logistic = sartor.models.logistic(features=4, classes=3)
+    logistic = sartor.models.logistic(features=4, classes=3, scale=False)
     algorithm = Mapper(
         local=logistic, guard=True, cover=(0.5,), rounds=rounds, cohort=3, epochs=20,
         learning_rate=0.5, central_learning_rate=2.0,

@@ -209,6 +209,6 @@ def test_kept_models_are_not_tried_on_what_they_have_seen(data, central):
     unsplit = clients()
     with pytest.raises(ConfigError, match="chosen by hold-out"):
         Mapper(keep_local=True).fit(central, unsplit)
-    narrow = sartor.models.logistic(features=2, classes=3)
+    narrow = sartor.models.logistic(features=2, classes=3, scale=False)
     with pytest.raises(sartor.errors.DataError, match="takes"):
         Mapper(local=narrow).fit(central, data)

@@ -19,7 +19,7 @@ from sartor.personal.mapper import CLUSTER, Joint
 from sartor.personal.mixture import Mixture
 from sartor.personal.task import Task
 
-MODEL = sartor.models.logistic(4, 3)
+MODEL = sartor.models.logistic(4, 3, scale=False)
 ROOMY, NARROW = (sartor.Engine(lanes=1, memory=memory) for memory in (2**30, 2**12))
 """One client at a time; with room for a step, but not for all candidates of a cohort, if narrow."""
 
@@ -89,7 +89,7 @@ def test_models_from_statistics_are_made_on_demand_and_once(tmp_path):
     draw = np.random.default_rng(0)
     rows = {f"c{k}": {"x": draw.normal(size=(20, 2)), "y": draw.normal(size=20)} for k in range(5)}
     data = sartor.data.from_dict(rows).split(validation=0.2, test=0.2, seed=0)
-    central = sartor.FedAvg(rounds=2, cohort=3).fit(sartor.models.linear(2), data)
+    central = sartor.FedAvg(rounds=2, cohort=3).fit(sartor.models.linear(2, scale=False), data)
     algorithm, engine = sartor.Dapper(source="statistics", cover=(0.0, 0.5)), sartor.Engine(lanes=2)
     on_demand = algorithm.fit(central, data, engine=engine, keep=False)
     for _ in range(2):

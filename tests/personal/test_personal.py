@@ -18,7 +18,7 @@ from sartor.personal.store import ModelStore
 from sartor.randomness import key_data, mix, shuffles
 from sartor.trees import flatten
 
-MODEL = sartor.models.mlp(features=3, hidden=(5,), classes=3)
+MODEL = sartor.models.mlp(features=3, hidden=(5,), classes=3, scale=False)
 
 
 def make_clients(sizes=(30, 4, 17, 55, 1, 9, 23), test=0.25, unseen=0.3):
@@ -163,7 +163,7 @@ def test_words_come_back_as_words(tmp_path):
             "bob": ([[0.0], [1.0]] * 9, ["dog", "cat"] * 9),
         }
     )
-    model = sartor.models.logistic(features=1, classes=2)
+    model = sartor.models.logistic(features=1, classes=2, scale=False)
     central = sartor.FedAvg(rounds=5).fit(model, frame)
     personal = sartor.Finetune(epochs=50, learning_rate=1.0).fit(central, frame)
     personal.save(tmp_path / "models")
@@ -350,7 +350,7 @@ def test_errors_of_use(data, central):
         personal.evaluate(data)
     numbers = {"x": data.columns["x"], "y": data.columns["y"].astype(np.float32)}
     floats = sartor.ClientData(numbers, data.rows, data.bounds, data.ids, data.seen)
-    regression = sartor.FedAvg(rounds=1).fit(sartor.models.linear(3), floats)
+    regression = sartor.FedAvg(rounds=1).fit(sartor.models.linear(3, scale=False), floats)
     with pytest.raises(ConfigError, match="use predict"):
         regression.predict_proba(data.columns["x"])
 
@@ -377,7 +377,7 @@ def test_a_frame_is_taken_by_the_names_of_its_columns(tmp_path):
     assert data.feature_names == names
     data.save(tmp_path / "data")
     assert sartor.data.open(tmp_path / "data").feature_names == names
-    model = sartor.models.logistic(features=3, classes=2)
+    model = sartor.models.logistic(features=3, classes=2, scale=False)
     central = sartor.FedAvg(rounds=5, cohort=2).fit(model, data, seed=0)
     central.save(tmp_path / "central")
     personal = sartor.Finetune().fit(central, data, seed=0)
@@ -422,7 +422,7 @@ def test_names_of_columns_may_be_anything_that_pandas_takes():
     assert data.feature_names == ("0", "1")
     chosen = sartor.data.from_frame(table, client="who", label="y", features=[1, 0])
     assert chosen.feature_names == ("1", "0")
-    model = sartor.models.logistic(features=2, classes=2)
+    model = sartor.models.logistic(features=2, classes=2, scale=False)
     central = sartor.FedAvg(rounds=2).fit(model, data, seed=0)
     expected = central.predict_proba(frame.to_numpy())
     np.testing.assert_array_equal(central.predict_proba(frame[[1, 0]]), expected)

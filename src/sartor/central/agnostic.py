@@ -7,7 +7,7 @@ does, with clients weighed by their domains, and ascends in λ by exponentiated 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +73,8 @@ class Agnostic(FedAvg):
     >>> Agnostic(domain_step=0.1).domains
     'domain'
     """
+
+    for_everybody: ClassVar[bool] = False  # the worst mixture counts, not the usual one
 
     domains: str = "domain"
     domain_step: float = 0.05

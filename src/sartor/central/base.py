@@ -39,6 +39,9 @@ class Central(abc.ABC):
     rounds: int = traced(200)
     cohort: int = traced(20)
 
+    for_everybody: ClassVar[bool] = True
+    """Whether it minimises the loss on everybody's examples: then none is worse than a guess."""
+
     known: ClassVar[dict[str, type[Central]]] = {}
     """The central algorithms by the name that configurations use."""
 

@@ -19,6 +19,7 @@ from sartor.central.model import CentralModel
 from sartor.central.settings import check_seed, describe, models_in
 from sartor.data import ClientData
 from sartor.data.names import check_names
+from sartor.data.trained import Trained
 from sartor.engine import (
     Automatic,
     Chunk,
@@ -182,9 +183,11 @@ def _fit(
         model, hypotheses, describe(algorithm), history,
         data.label_names, feature_names=data.feature_names, engine=what.engine,
         cost=rounds_cost(planner, hypotheses), kept=planner.states, scaling=data.scaling,
+        trained=Trained.on(data).with_(what.start and what.start.trained),
     )  # fmt: skip
     trained = algorithm.finish(trained, state, what)
-    _warn_of_guessing(trained, what)
+    if algorithm.for_everybody:
+        _warn_of_guessing(trained, what)
     return trained
 
 
@@ -293,6 +296,9 @@ def _warn_of_guessing(trained: CentralModel, what: Fit) -> None:
     been trained well. Some examples are enough.
     """
     model, data, clients = what.model, what.data, np.flatnonzero(what.data.seen)
+    # Another loss was minimised; nothing good was expected; or a part of the model is elsewhere.
+    if model.training_loss is not None or len(trained.loss) < FEW_ROUNDS or trained.kept is not None:
+        return
     held = data.sizes("validation")[clients].any()
     part, words = ("validation", "validation") if held else ("train", "training")
     clients = clients[np.argsort(mix("sample", data.hashes[clients]), kind="stable")]
@@ -310,7 +316,7 @@ def _warn_of_guessing(trained: CentralModel, what: Fit) -> None:
             f"{trained.algorithm['name']} ends with a loss of {found:.4g} on {words} examples, "
             f"which is worse than a guess ({how}: {guess:.4g}). Do not build on this model: take a "
             "smaller learning_rate, train for more rounds, or look at the data",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -208,5 +208,5 @@ class HypCluster(FedAvg):
         warnings.warn(
             f"HypCluster: some clusters have almost no clients (sizes {counts.tolist()}); "
             f"{other}, several restarts, or a smaller q",
-            stacklevel=5,
+            stacklevel=6,
         )

@@ -18,6 +18,7 @@ from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.names import check_names
 from sartor.data.scaling import Scaling
+from sartor.data.trained import Trained, part_words
 from sartor.engine import ClientStates, Engine, Scored, losses_by_client, positions, score_shared
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
@@ -33,8 +34,13 @@ FILES = {
     "baseline.safetensors",
     "joint.safetensors",
     "trials.safetensors",
+    "trained.safetensors",
 }
 """What a directory of models may hold, apart from the shards of clients' models."""
+
+
+TRAINED = "trained.safetensors"
+"""The file of a directory of models that says which rows they were trained on."""
 
 
 class Rule(Protocol):
@@ -65,6 +71,7 @@ class CentralModel:
         cost: what training asked of every client; not known of a model from a file.
         kept: what clients have kept from their rounds, by client; not in files.
         scaling: how features are scaled before the model sees them.
+        trained: the rows that it was trained on; not known of models that earlier versions saved.
     """
 
     model: Model
@@ -79,6 +86,7 @@ class CentralModel:
     feature_names: tuple[str, ...] | None = None
     kept: ClientStates | None = None
     scaling: Scaling | None = None
+    trained: Trained | None = None
 
     @property
     def loss(self) -> npt.NDArray[np.float32]:
@@ -144,11 +152,19 @@ class CentralModel:
             axis=1,
         )
 
-    def evaluate(self, data: ClientData, *, part: str = "test") -> Scores:
-        """Score every client's test part: one row per client."""
+    def evaluate(
+        self, data: ClientData, *, part: str = "test", allow_trained: bool = False
+    ) -> Scores:
+        """Score every client's test part: one row per client.
+
+        Rows that the model was trained on are refused, in whatever part they are. With
+        ``allow_trained`` they are scored all the same, and the scores say how many they are.
+        """
         check(self.model, data)
         check_names(self.label_names, self.feature_names, data)
-        return self.score(data, scored_clients(data, part), part)
+        clients = scored_clients(data, part)
+        found = refuse_trained(self.trained, data, part, allow_trained)
+        return mark_trained(self.score(data, clients, part), found[clients])
 
     def score(self, data: ClientData, clients: Ints, part: str) -> Scores:
         """Score some clients, by position; what :meth:`evaluate` does after its checks."""
@@ -161,7 +177,7 @@ class CentralModel:
         mine = Scored(scored.loss[chosen, examples], scored.correct[chosen, examples])
         extra = {"cluster": cluster} if self.q > 1 else {}
         name = str(self.algorithm["name"])
-        return make_scores(name, self.model, data, clients, part, mine, extra)
+        return make_scores(name, self.model, data, clients, part, mine, extra, self.trained)
 
     def predict_proba(self, x: Any, cluster: int | None = None) -> npt.NDArray[np.float32]:
         """Class probabilities [n, classes]; of several hypotheses say which."""
@@ -194,6 +210,8 @@ class CentralModel:
         """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it."""
         with replacing(directory, is_models) as folder:
             save_tree(folder / "central.safetensors", self.hypotheses, {})
+            if self.trained is not None:
+                save_tree(folder / TRAINED, {"central": self.trained._asdict()}, {})
             write_json(folder / "manifest.json", self.manifest("central"))
 
     def manifest(self, kind: str) -> dict[str, Any]:
@@ -287,6 +305,20 @@ def scored_clients(data: ClientData, part: str) -> Ints:
     return clients
 
 
+def refuse_trained(trained: Trained | None, data: ClientData, part: str, allowed: bool) -> Ints:
+    """[clients] how many rows of a part were trained on; refuses them unless they are allowed."""
+    if trained is None:
+        return np.zeros(len(data), np.int64)
+    return trained.refuse(data, (part,), "its score", allowed)
+
+
+def mark_trained(scores: Scores, found: Ints) -> Scores:
+    """Scores that say how many of each client's rows were trained on, if any were."""
+    if not found.any():
+        return scores
+    return dataclasses.replace(scores, extra={**scores.extra, "trained_rows": found})
+
+
 def make_scores(
     method: str,
     model: Model,
@@ -295,16 +327,22 @@ def make_scores(
     part: str,
     scored: Scored,
     extra: dict[str, npt.NDArray[Any]],
+    trained: Trained | None,
     baseline: Scores | None = None,
 ) -> Scores:
-    """The score table of some clients from their examples' results."""
+    """The score table of some clients from their examples' results.
+
+    A client is a seen one if the model has seen it, whatever the data says.
+    """
+    seen = data.seen if trained is None else np.isin(data.hashes, trained.seen)
     domain = data.metadata.get("domain")
     return Scores(
         method=method,
         client=tuple(data.ids[k] for k in clients),
         size=data.sizes("train")[clients],
         test_size=data.sizes(part)[clients],
-        seen=data.seen[clients],
+        seen=seen[clients],
+        rows=part_words(data, clients, part),
         example_loss=scored.loss,
         example_correct=scored.correct if model.has_accuracy else None,
         domain=None if domain is None else tuple(str(d) for d in domain[clients]),

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.data.scaling import Scaling
+from sartor.data.trained import Contents
 from sartor.errors import ConfigError, DataError, nearest
 from sartor.randomness import Words, client_hashes, mix
 from sartor.types import Bools, Ints
@@ -49,6 +50,7 @@ class ClientData:
         label_names: the word of each class number, where labels were words.
         feature_names: the column that each feature of "x" was, where they have names.
         scaling: how models see the features of "x"; as they are if not given.
+        contents: the words of the rows' contents, shared by all data sets of one table.
 
     >>> from sartor.data import from_dict
     >>> data = from_dict({"ann": ([[0.0], [1.0]], [0, 1]), "bob": ([[2.0]], [1])})
@@ -67,6 +69,7 @@ class ClientData:
     label_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
     scaling: Scaling | None = None
+    contents: Contents = field(default_factory=Contents)
 
     def __post_init__(self) -> None:
         fixed = {
@@ -98,6 +101,17 @@ class ClientData:
     def hashes(self) -> Words:
         """The stable hash of each client's id, from which all its randomness comes."""
         return _read_only(client_hashes(self.ids))
+
+    @cached_property
+    def owners(self) -> Ints:
+        """The position of the client that each entry of `rows` belongs to."""
+        sizes = self.bounds[:, 3] - self.bounds[:, 0]
+        return _read_only(np.repeat(np.arange(len(self)), sizes))
+
+    @cached_property
+    def row_words(self) -> Words:
+        """A word for each entry of `rows`, by the client's id and the row's content."""
+        return mix(self.hashes[self.owners], self.contents.of(self.columns)[self.rows])
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -246,7 +260,7 @@ class ClientData:
 
     def _owners(self) -> tuple[Ints, Ints]:
         """For each entry of `rows`: its client, and its place inside the client by row number."""
-        owner = np.repeat(np.arange(len(self)), self.bounds[:, 3] - self.bounds[:, 0])
+        owner = self.owners
         place = np.empty_like(owner)
         place[np.lexsort((self.rows, owner))] = np.arange(len(owner)) - self.bounds[owner, 0]
         return owner, place

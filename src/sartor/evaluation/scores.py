@@ -43,6 +43,8 @@ class Scores:
         extra: more columns, one value per client. "mixture_loss" (the client's model on
             everybody's data) and "central_mixture_loss" are the ones that the summary knows.
         baseline: the central model on the same examples in the same order.
+        rows: a word for the test rows of each client, which tells whether two methods were scored
+            on the same ones; unknown if not given.
 
     >>> scores = Scores("Local", client=("a", "b"), size=[10, 20], test_size=[2, 1],
     ...                 seen=[True, False], example_loss=[1.0, 3.0, 5.0],
@@ -63,6 +65,7 @@ class Scores:
     domain: tuple[str, ...] | None = None
     extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     baseline: Scores | None = None
+    rows: npt.NDArray[np.uint64] | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -75,6 +78,8 @@ class Scores:
             put(self, "example_correct", _frozen(self.example_correct, np.float64, keep=np.bool_))
         if self.domain is not None:
             put(self, "domain", tuple(map(str, self.domain)))
+        if self.rows is not None:
+            put(self, "rows", _frozen(self.rows, np.uint64))
         put(self, "extra", {name: _frozen(column) for name, column in self.extra.items()})
         self._check_clients()
         self._check_examples()
@@ -89,6 +94,8 @@ class Scores:
         columns = {"size": self.size, "test_size": self.test_size, "seen": self.seen, **self.extra}
         if self.domain is not None:
             columns["domain"] = np.asarray(self.domain)
+        if self.rows is not None:
+            columns["rows"] = self.rows
         for name, column in columns.items():
             if column.shape != (len(self),):
                 raise DataError(
@@ -214,6 +221,7 @@ class Scores:
             domain=None if self.domain is None else tuple(np.asarray(self.domain)[keep].tolist()),
             extra={name: column[keep] for name, column in self.extra.items()},
             baseline=None if self.baseline is None else self.baseline.select(keep),
+            rows=None if self.rows is None else self.rows[keep],
         )
 
     def seen_only(self) -> Scores:

@@ -344,6 +344,12 @@ def compare(a: Scores, b: Scores, metric: Metric = "accuracy", seed: int = 0) ->
             f"client {a.client[k]!r} has {a.test_size[k]} test examples with {a.method!r} and "
             f"{b.test_size[order[k]]} with {b.method!r}: score both on the same examples"
         )
+    if a.rows is not None and b.rows is not None:
+        for k in np.flatnonzero(a.rows != b.rows[order])[:1]:
+            raise DataError(
+                f"client {a.client[k]!r} was scored on other test rows with {a.method!r} than with "
+                f"{b.method!r}: score both on the same split"
+            )
     d = _better_by(a.totals(metric), b.totals(metric)[order], metric) / a.test_size
     from scipy import stats  # here, because it takes a second to load and nothing else needs it
 

@@ -81,6 +81,7 @@ class Summary:
         loss_change, accuracy_change: against the central model; None without a baseline.
         mixture_loss: of the clients' models on everybody's data, if it was measured.
         forgetting: mixture loss minus that of the central model; positive means forgotten.
+        trained_rows: test examples that the models were trained on, if that was allowed.
         groups: the same for "seen", "unseen" and each "domain=...", as far as there are any.
 
     >>> from sartor.evaluation import Scores
@@ -99,6 +100,7 @@ class Summary:
     accuracy_change: Change | None = None
     mixture_loss: Estimate | None = None
     forgetting: Estimate | None = None
+    trained_rows: int = 0
     groups: Mapping[str, Summary] = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,6 +123,8 @@ class Summary:
         spread = ["by example", *(f"{q}%" for q in PERCENTILES), "worst 10%"]
         shares = ["gained", "hurt", "unchanged", "gained*", "hurt*"]
         lines = [f"{self.method}: {self.clients:,} clients, {self.examples:,} test examples"]
+        if self.trained_rows:
+            lines += [f"TOO GOOD: {self.trained_rows:,} of these examples were trained on"]
         lines += _aligned([*head, *spread], rows("loss", "accuracy"))
         if changes := rows("loss_change", "accuracy_change"):
             lines += ["", "against the central model (positive is better; *: beyond chance)"]
@@ -156,6 +160,8 @@ def _over(scores: Scores, mask: Bools, verdicts: Mapping[Metric, Gains], seed: i
             found[metric] = _spread(values[mask], weights, metric == "accuracy", seed)
         if metric in verdicts:
             found[f"{metric}_change"] = _change(verdicts[metric].select(mask), seed)
+    if "trained_rows" in scores.extra:
+        found["trained_rows"] = int(scores.extra["trained_rows"][mask].sum())
     mixture = scores.extra.get("mixture_loss")
     central = scores.extra.get("central_mixture_loss")
     if mixture is not None:

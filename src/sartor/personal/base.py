@@ -104,6 +104,7 @@ class Personal(abc.ABC):
         directory: str | Path | None = None,
         progress: bool | None = None,
         keep: bool = True,
+        allow_trained: bool = False,
         **inputs: Any,
     ) -> PersonalModels:
         """Make a model for every client, seen and unseen, from the training part of that client.
@@ -122,12 +123,14 @@ class Personal(abc.ABC):
                 a block at a time, and forgotten, so that large models of very many clients never
                 go through the host's memory. Every evaluation makes them again; choices are made
                 once.
+            allow_trained: whether validation and test parts may hold rows that the central model
+                was trained on. Choices by them lean towards it, and scores are marked.
             inputs: what only some algorithms take, such as ``public`` and ``sampler`` of Dapper.
 
         Returns:
             The clients' models.
         """
-        task = fitting.prepared(self, central, data, seed, engine, inputs)
+        task = fitting.prepared(self, central, data, seed, engine, allow_trained, inputs)
         return fitting.fit(self, task, directory, progress, keep, inputs)
 
 

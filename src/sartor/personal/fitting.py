@@ -19,6 +19,7 @@ from sartor.central.settings import check_seed, check_settings, describe, models
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.data.names import check_names
+from sartor.data.trained import Trained
 from sartor.engine import (
     Block,
     Engine,
@@ -128,7 +129,8 @@ class Work(NamedTuple):
             return decided, Cost.nothing(data.ids)
         candidates = np.array(cover or (1.0,))
         trials = make_trials(data, select, self.algorithm.folds, task.seed)
-        warn_of_fallbacks(self.name, select, trials.how)
+        if len(candidates) > 1:
+            warn_of_fallbacks(self.name, select, trials.how)
         jobs = self.shaped(trial_jobs(data, trials, task.seed, task.cluster, candidates))
         losses = TrialLosses(self.folder and self.folder / TRIALS, self.identity, jobs.number)
         with Bar(f"{self.name}: trials", jobs.number, self.progress) as bar:
@@ -232,8 +234,15 @@ class Work(NamedTuple):
             objective, central, store, clients, describe(self.algorithm), task.data.label_names,
             task.engine, task.given if further else None, cost,
             task.data.feature_names or (central.feature_names if central else None),
-            task.data.scaling,
+            task.data.scaling, self._trained(),
         )  # fmt: skip
+
+    def _trained(self) -> Trained:
+        """The rows that the models were trained on or chosen by, and those of the central model."""
+        central, (_, select) = self.task.central, self.algorithm.choices()
+        both = self.chooses and select != "train"
+        mine = Trained.on(self.task.data, validation=both, seen_only=False)
+        return mine.with_(central.trained if central else None, seen=False)
 
 
 def check_fit(algorithm: Personal, model: Model, data: ClientData, **inputs: Any) -> None:
@@ -261,6 +270,7 @@ def prepared(
     data: ClientData,
     seed: int,
     engine: Engine | None,
+    allow_trained: bool,
     inputs: dict[str, Any],
 ) -> Task:
     """Refuse what cannot work, before any work starts."""
@@ -279,6 +289,8 @@ def prepared(
     check(model, data)
     if base is not None:
         check_names(base.label_names, base.feature_names, data)
+        if base.trained is not None:
+            base.trained.refuse(data, ("validation", "test"), "what is made of it", allow_trained)
     elif algorithm.guard:
         raise ConfigError(f"{name}: guard needs a central model to keep; give fit one")
     check_fit(algorithm, model, data, **inputs)

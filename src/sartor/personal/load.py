@@ -9,12 +9,13 @@ import numpy as np
 
 from sartor.central import CentralModel
 from sartor.central.clusters import rule_from
-from sartor.central.model import FORMAT, VERSION
+from sartor.central.model import FORMAT, TRAINED, VERSION
 from sartor.central.settings import as_tuples
 from sartor.data.scaling import Scaling
+from sartor.data.trained import Trained
 from sartor.engine import Engine, Objective, leaf_shapes
 from sartor.errors import ConfigError, FileError, SartorError
-from sartor.files import load_tree, read_json
+from sartor.files import load_arrays, load_tree, read_json
 from sartor.models import Model, rebuild
 from sartor.personal.models import PersonalModels
 from sartor.personal.store import ModelStore, stacked
@@ -80,7 +81,7 @@ def _load(
         central = CentralModel(
             model, hypotheses, manifest["central"], history, label_names,
             tuple(manifest["blocks"]), rule and rule_from(rule), engine,
-            feature_names=feature_names, scaling=scaling,
+            feature_names=feature_names, scaling=scaling, trained=_trained(path, "central"),
         )  # fmt: skip
     if manifest["kind"] == "central":
         if central is None:
@@ -100,8 +101,16 @@ def _load(
         baseline = dataclasses.replace(central, hypotheses=hypotheses, algorithm=given["central"])
     return PersonalModels(
         objective, central, store, clients, manifest["personal"], label_names, engine, baseline,
-        feature_names=feature_names, scaling=scaling,
+        feature_names=feature_names, scaling=scaling, trained=_trained(path, "own"),
     )  # fmt: skip
+
+
+def _trained(path: Path, whose: str) -> Trained | None:
+    """The rows that models were trained on; earlier versions have not written them down."""
+    if not (path / TRAINED).exists():
+        return None
+    found = load_arrays(path / TRAINED, f"{whose}/")
+    return Trained(**found) if found else None
 
 
 def _rebuild(spec: dict[str, Any] | None, what: str, argument: str) -> Model:

@@ -15,11 +15,14 @@ import numpy.typing as npt
 from sartor.central import CentralModel
 from sartor.central.model import (
     FORMAT,
+    TRAINED,
     VERSION,
     as_inputs,
     decode,
     is_models,
     make_scores,
+    mark_trained,
+    refuse_trained,
     scored_clients,
 )
 from sartor.central.settings import describe, models_in
@@ -28,6 +31,7 @@ from sartor.data import PARTS, ClientData
 from sartor.data.encoding import text_of
 from sartor.data.names import check_names
 from sartor.data.scaling import Scaling
+from sartor.data.trained import Trained
 from sartor.engine import (
     EachScorer,
     Engine,
@@ -74,6 +78,8 @@ class PersonalModels:
         cost: what personalizing asked of every client, without the central model's training; not
             known of models from a file.
         scaling: how features are scaled before models see them.
+        trained: the rows that they and the central model were trained on; not known of models that
+            earlier versions saved.
     """
 
     objective: Objective
@@ -87,6 +93,7 @@ class PersonalModels:
     cost: Cost | None = None
     feature_names: tuple[str, ...] | None = None
     scaling: Scaling | None = None
+    trained: Trained | None = None
 
     @property
     def model(self) -> Model:
@@ -178,13 +185,18 @@ class PersonalModels:
         return Job(hypothesis, None, None, values=values)
 
     def evaluate(
-        self, data: ClientData, *, part: str = "test", mixture: int = MIXTURE, seed: int = 0
-    ) -> Scores:
+        self, data: ClientData, *, part: str = "test", mixture: int = MIXTURE, seed: int = 0,
+        allow_trained: bool = False,
+    ) -> Scores:  # fmt: skip
         """Score every client's test part under its own model: one row per client.
 
         The central model on the same examples is the baseline. ``mixture_loss`` is the loss of a
         client's model on ``mixture`` examples of all seen clients, and ``central_mixture_loss``
         that of the central model. The difference is what the client's model has forgotten.
+
+        Rows that the models or the central model were trained on are refused, in whatever part
+        they are. With ``allow_trained`` they are scored all the same, and the scores say how many
+        they are.
         """
         check(self.model, data)
         check_names(self.label_names, self.feature_names, data)
@@ -195,6 +207,7 @@ class PersonalModels:
                 f"{len(missing)} clients have no model here ({missing[0]!r} …); fit them too, or "
                 "leave them out with data.select"
             )
+        found = refuse_trained(self.trained, data, part, allow_trained)
         everybody = self._mixture(data, part, mixture, seed)
         own, mixed = self._score(data, clients, part, everybody)
         extra: dict[str, npt.NDArray[Any]] = {}
@@ -214,7 +227,10 @@ class PersonalModels:
                 under = score_shared(self.model, data, everybody, central, self.engine)
                 extra["central_mixture_loss"] = under.loss.mean(axis=1, dtype=np.float64)[cluster]
         name = str(self.algorithm["name"])
-        return make_scores(name, self.model, data, clients, part, own, extra, baseline)
+        scores = make_scores(
+            name, self.model, data, clients, part, own, extra, self.trained, baseline
+        )
+        return mark_trained(scores, found[clients])
 
     def _score(
         self, data: ClientData, clients: Ints, part: str, everybody: Ints
@@ -268,6 +284,8 @@ class PersonalModels:
         if self.central is not None:
             save_tree(path / "central.safetensors", self.central.hypotheses, {})
             manifest = self.central.manifest("personal")
+        trained = {"central": self.central.trained if self.central else None, "own": self.trained}
+        save_tree(path / TRAINED, {n: t._asdict() for n, t in trained.items() if t is not None}, {})
         if self.baseline is not None:
             save_tree(path / "baseline.safetensors", self.baseline.hypotheses, {})
             manifest["baseline"] = {"central": self.baseline.algorithm, "q": self.baseline.q}
