@@ -104,9 +104,7 @@ def test_equals_a_plain_loop():
 def test_alpha_of_zero_is_fedavg():
     data = tiny_data()
     ours = dataclasses.replace(ALGORITHM, alpha=0.0).fit(MODEL, data, seed=3)
-    theirs = sartor.FedAvg(
-        rounds=12, cohort=3, epochs=3, learning_rate=0.05, server_momentum=0.0
-    )
+    theirs = sartor.FedAvg(rounds=12, cohort=3, epochs=3, learning_rate=0.05, server_momentum=0.0)
     fitted = theirs.fit(MODEL, data, seed=3)
     np.testing.assert_allclose(as_vector(ours.params), as_vector(fitted.params), atol=1e-6)
 

@@ -7,12 +7,13 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import plain
 import pytest
 from dapper_cases import DENSITY, MODEL, clients, same, trial_losses
+from plain import Dapper
 
 import sartor
 from sartor.errors import ConfigError
-from sartor.personal.dapper import Dapper
 from sartor.personal.sources import clients_sample
 from sartor.trees import flatten
 
@@ -31,7 +32,7 @@ def central(data):
 @pytest.mark.filterwarnings("ignore:Dapper")
 def test_lambda_one_is_finetune_on_the_same_stream(data, central, step, epochs):
     dapper = Dapper(cover=(1.0,), r=5, step=step, learning_rate=0.05, batch=8)
-    finetune = sartor.Finetune(epochs=epochs, learning_rate=0.05, batch=8)
+    finetune = plain.Finetune(epochs=epochs, learning_rate=0.05, batch=8)
     a, b = dapper.fit(central, data, seed=3), finetune.fit(central, data, seed=3)
     for client in data.ids:
         same(a.params(client), b.params(client), 1e-6)

@@ -7,13 +7,15 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import plain
 import pytest
 from dapper_cases import DENSITY, MODEL, clients, same, trial_losses
+from plain import Dapper
 from scipy import stats
 
 import sartor
 from sartor.errors import ConfigError, DataError
-from sartor.personal.dapper import Dapper, Interpolation
+from sartor.personal.dapper import Interpolation
 from sartor.personal.sources import clients_sample
 from sartor.personal.task import Task
 
@@ -186,14 +188,14 @@ def test_guard_keeps_the_central_model_where_it_is_better():
     model = sartor.models.logistic(features=4, classes=2, scale=False)
     most = data.select([f"c{k}" for k in range(5)])
     central = sartor.FedAvg(rounds=80, cohort=5, learning_rate=0.5).fit(model, most)
-    personal = sartor.Finetune(epochs=2, learning_rate=0.5, guard=True).fit(central, data)
+    personal = plain.Finetune(epochs=2, learning_rate=0.5, guard=True).fit(central, data)
     assert not personal.clients["c5"]["kept"]
     kept = [client for client, decided in personal.clients.items() if decided["kept"]]
     assert kept
     for client in kept:
         same(personal.params(client), central.params)
     with pytest.raises(ConfigError, match="guard needs a central model"):
-        sartor.Local(guard=True).fit(model, data)
+        plain.Local(guard=True).fit(model, data)
 
 
 @pytest.mark.filterwarnings("ignore:Dapper")
@@ -294,7 +296,7 @@ def test_a_guard_needs_a_hold_out():
         Dapper(guard=True, select="train")
 
 
-@pytest.mark.parametrize("algorithm", [Dapper(cover=(0.0, 1.0)), sartor.Finetune(guard=True)])
+@pytest.mark.parametrize("algorithm", [Dapper(cover=(0.0, 1.0)), plain.Finetune(guard=True)])
 def test_trials_that_were_stopped_go_on(algorithm, central, tmp_path, monkeypatch):
     from sartor.personal import choosing
 

@@ -7,14 +7,15 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import plain
 import pytest
 from jax.test_util import check_grads
 from mapper_cases import MODEL, clients
+from plain import Mapper
 
 import sartor
 from sartor.engine import Batch, Job
 from sartor.errors import ConfigError
-from sartor.personal.mapper import Mapper
 from sartor.personal.mixture import Mixture, interpolate
 from sartor.trees import flatten
 
@@ -68,7 +69,7 @@ def test_lambda_zero_is_the_central_model_and_one_is_the_local(data, central):
     for lambda_ in (0.0, 1.0):
         algorithm = Mapper(cover=(lambda_,), rounds=0, select="train", learning_rate=0.1, epochs=3)
         personal = algorithm.fit(central, data, seed=2)
-        finetune = sartor.Finetune(learning_rate=0.1, epochs=3).fit(central, data, seed=2)
+        finetune = plain.Finetune(learning_rate=0.1, epochs=3).fit(central, data, seed=2)
         x = data.columns["x"][:20]
         for client in data.ids:
             mixed = personal.predict_proba(client, x)
@@ -152,7 +153,7 @@ def test_a_guard_keeps_clients_from_diverging(data, central):
     x[data.rows[data.bounds[2, 0] : data.bounds[2, 2]]] *= 1e4
     wild = dataclasses.replace(data, columns={**data.columns, "x": x})
     for algorithm in (
-        sartor.Finetune(guard=True, learning_rate=30.0, epochs=20),
+        plain.Finetune(guard=True, learning_rate=30.0, epochs=20),
         Mapper(guard=True, rounds=0, learning_rate=30.0, epochs=20, cover=(1.0,)),
     ):
         personal = algorithm.fit(central, wild)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import plain
 import pytest
 from mapper_cases import LOGISTIC, MODEL, clients
+from plain import Mapper
 
 import sartor
 from sartor.central.checkpoint import Checkpoint
 from sartor.errors import ConfigError
 from sartor.personal.fitting import Work
-from sartor.personal.mapper import Mapper
 from sartor.randomness import mix
 
 
@@ -153,7 +154,7 @@ def test_kept_local_models_go_on_where_they_were(data, central):
     kept = Mapper(rounds=3, keep_local=True, select="train", **common).fit(central, data, seed=0)
     anew = Mapper(rounds=3, select="train", **common).fit(central, data, seed=0)
     alone = {
-        epochs: sartor.Finetune(epochs=epochs, batch=1000, learning_rate=0.1).fit(central, data)
+        epochs: plain.Finetune(epochs=epochs, batch=1000, learning_rate=0.1).fit(central, data)
         for epochs in (1, 4)
     }
     x = data.columns["x"][:10]

@@ -297,7 +297,11 @@ def _warn_of_guessing(trained: CentralModel, what: Fit) -> None:
     """
     model, data, clients = what.model, what.data, np.flatnonzero(what.data.seen)
     # Another loss was minimised; nothing good was expected; or a part of the model is elsewhere.
-    if model.training_loss is not None or len(trained.loss) < FEW_ROUNDS or trained.kept is not None:
+    if (
+        model.training_loss is not None
+        or len(trained.loss) < FEW_ROUNDS
+        or trained.kept is not None
+    ):
         return
     held = data.sizes("validation")[clients].any()
     part, words = ("validation", "validation") if held else ("train", "training")

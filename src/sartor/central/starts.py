@@ -233,7 +233,9 @@ def _own_models(
     recipe = Recipe(Own(fit.model), algorithm.client_optimizer, start.epochs, algorithm.batch)
     some = fit.data.select([fit.data.ids[k] for k in clients])
     rates = algorithm.step_size(
-        algorithm.learning_rate, fit.model, steps_of(some.sizes("train"), algorithm.batch, start.epochs)
+        algorithm.learning_rate,
+        fit.model,
+        steps_of(some.sizes("train"), algorithm.batch, start.epochs),
     )
     rates = np.broadcast_to(np.asarray(rates, np.float32), len(some))
     nobody = np.zeros(len(some), np.int64)

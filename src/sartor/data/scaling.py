@@ -63,7 +63,9 @@ class Scaling:
     def bytes_up(self) -> int:
         """What a client sends for it: its number of examples, sums, and sums of products."""
         features, products = len(self.shift), self.matrix.size
-        return 8 * (1 + features + (products if self.matrix.ndim == 1 else products // 2 + features))
+        return 8 * (
+            1 + features + (products if self.matrix.ndim == 1 else products // 2 + features)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """In plain values."""

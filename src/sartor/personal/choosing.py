@@ -306,13 +306,13 @@ def pooled(held: HeldOut, size: Ints, central: HeldOut | None, guard: bool) -> t
     expected = [_expected(gain, held.examples, size, half) for half in range(3)]
     if central is None or not guard:
         return expected[0].argmax(axis=1), nobody
-    everyone, paid = np.arange(clients), []
+    everyone, paid = np.arange(clients), 0.0
     for half, other in ((1, 2), (2, 1)):
         chosen = expected[half].argmax(axis=1)
-        takes = expected[half][everyone, chosen] > 0
-        paid.append(np.where(takes, gain[other][everyone, chosen], 0.0))
+        takes = (expected[half][everyone, chosen] > 0) & (held.examples[other] > 0)
+        paid += float((gain[other][everyone, chosen] * held.examples[other])[takes].sum())
     best = expected[0].argmax(axis=1)
-    if not np.nansum(np.nanmean(np.stack(paid), axis=0) * held.examples[0]) > 0:
+    if paid <= 0:
         return best, ~nobody
     return best, ~(expected[0][everyone, best] > 0)
 

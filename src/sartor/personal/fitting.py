@@ -385,9 +385,10 @@ def _with_step_size(
     able = np.flatnonzero(data.bounds[:, 2] - data.bounds[:, 0] > 1)
     chosen = able[np.argsort(mix(task.seed, "step size", data.hashes[able]))[: search.clients]]
     recipe = algorithm.recipe(task.model, data)
+    able_to_start = task.central is not None or recipe.objective.standalone
     needed = recipe.optimizer is None and not recipe.objective.exact
-    if not (needed and len(chosen) and len(rates) > 1):
-        return dataclasses.replace(algorithm, learning_rate=float(rates[0]))
+    if not (needed and able_to_start and len(chosen)):
+        return dataclasses.replace(algorithm, learning_rate=float(rates[len(rates) // 2 - 1]))
     chosen = np.sort(chosen)
     some = data.select([data.ids[k] for k in chosen])
     if not some.seen.any():
