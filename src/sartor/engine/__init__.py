@@ -15,12 +15,20 @@ from sartor.engine.planning import Planner, in_order
 from sartor.engine.programs import Recipe, trainer
 from sartor.engine.rounds import Chunk, one_round, run_rounds
 from sartor.engine.schedule import Spans, padded, ragged, steps_of
-from sartor.engine.scoring import EachScorer, Scored, losses_by_client, positions, score_shared
+from sartor.engine.scoring import (
+    Against,
+    EachScorer,
+    Scored,
+    losses_by_client,
+    positions,
+    score_shared,
+)
 from sartor.engine.states import ClientStates
 from sartor.engine.trials import personalize, trial
 from sartor.engine.vectorize import side_by_side
 
 __all__ = [
+    "Against",
     "Batch",
     "Block",
     "Chosen",

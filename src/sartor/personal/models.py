@@ -28,6 +28,7 @@ from sartor.data import PARTS, ClientData
 from sartor.data.encoding import text_of
 from sartor.data.names import check_names
 from sartor.engine import (
+    Against,
     EachScorer,
     Engine,
     Job,
@@ -193,15 +194,18 @@ class PersonalModels:
                 "leave them out with data.select"
             )
         everybody = self._mixture(data, part, mixture, seed)
-        own, mixed = self._score(data, clients, part, everybody)
+        against = self._against(data)
+        own, mixed = self._score(data, clients, part, everybody, against)
         extra: dict[str, npt.NDArray[Any]] = {}
         jobs = self._jobs([data.ids[k] for k in clients])
         cluster = np.array([self.clients[data.ids[k]]["cluster"] for k in clients])
         if "lambda" in jobs.values:
             extra["lambda"] = jobs.values["lambda"].astype(np.float64)
         baseline = None
-        if self.given is not None:
-            baseline = self.given.score(data, clients, part)
+        if self.given is not None and against is not None and own.central is not None:
+            clusters = {"cluster": against.chosen[clients]} if self.given.q > 1 else {}
+            name = str(self.given.algorithm["name"])
+            baseline = make_scores(name, self.model, data, clients, part, own.central, clusters)
             if self.given.q > 1:
                 extra["cluster"] = cluster
         if len(everybody):
@@ -213,8 +217,19 @@ class PersonalModels:
         name = str(self.algorithm["name"])
         return make_scores(name, self.model, data, clients, part, own, extra, baseline)
 
+    def _against(self, data: ClientData) -> Against | None:
+        """The central model that was given, every client's hypothesis, and the range of labels."""
+        if self.given is None:
+            return None
+        labels = np.zeros((2, 1), np.float32)
+        if self.model.kind == "regression":
+            rows = data.rows[positions(data, np.arange(len(data)), "train")]
+            y = data.columns["y"][rows]
+            labels = np.stack([y.min(axis=0, initial=np.inf), y.max(axis=0, initial=-np.inf)])
+        return Against(self.given.hypotheses, self.given.assign(data), labels)
+
     def _score(
-        self, data: ClientData, clients: Ints, part: str, everybody: Ints
+        self, data: ClientData, clients: Ints, part: str, everybody: Ints, against: Against | None
     ) -> tuple[Scored, Floats]:
         """Examples of these clients under their own models, and everybody's under each of them."""
         sizes, first = data.sizes(part), data.bounds[:, PARTS.index(part)]
@@ -233,15 +248,17 @@ class PersonalModels:
                 stack = {name: leaf[scored] for name, leaf in stack.items()}
                 ids = tuple(itertools.compress(ids, scored))
             here, jobs = np.array([place[client] for client in ids]), self._jobs(ids)
-            results = scorer.score(stack, jobs, Spans(first[here], sizes[here]))
+            mine = None if against is None else against._replace(chosen=against.chosen[here])
+            results = scorer.score(stack, jobs, Spans(first[here], sizes[here]), mine)
             own.update(zip(here, results, strict=True))
             if len(everybody):
                 same = Spans(np.zeros_like(here), np.full_like(here, len(everybody)), everybody)
                 results = scorer.score(stack, jobs, same)
                 mixed[here] = [r.loss.mean(dtype=np.float64) for r in results]
-        loss = np.concatenate([own[k].loss for k in clients])
-        correct = np.concatenate([own[k].correct for k in clients])
-        return Scored(loss, correct), mixed[clients]
+        together = jax.tree.map(lambda *parts: np.concatenate(parts), *(own[k] for k in clients))
+        if against is not None and not np.isfinite(against.labels).all():
+            together = together._replace(gain_range=None)
+        return together, mixed[clients]
 
     def _mixture(self, data: ClientData, part: str, count: int, seed: int) -> Ints:
         """A sample of all seen clients' examples in a part, without replacement."""

@@ -163,6 +163,7 @@ def _against(pooled: PooledSeeds, name: str, central: str) -> dict[str, Any]:
             scores, baseline = (pooled.results[seed, n].scores for n in (name, central))
             verdicts = gains(dataclasses.replace(scores, baseline=baseline))
             here, sign = member(scores, group), verdicts.sign
+            assert verdicts.beyond_chance is not None  # accuracy can always be tested
             sure = (sign < 0) & verdicts.beyond_chance
             by_seed.append([float(v[here].mean()) for v in (sign > 0, sign < 0, sure)])
         gained, hurt, beyond = zip(*by_seed, strict=True)
