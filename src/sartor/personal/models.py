@@ -225,7 +225,7 @@ class PersonalModels:
         if self.model.kind == "regression":
             rows = data.rows[positions(data, np.arange(len(data)), "train")]
             y = data.columns["y"][rows]
-            labels = np.stack([y.min(axis=0, initial=np.inf), y.max(axis=0, initial=-np.inf)])
+            labels = np.stack([y.min(axis=0), y.max(axis=0)])
         return Against(self.given.hypotheses, self.given.assign(data), labels)
 
     def _score(
@@ -256,8 +256,6 @@ class PersonalModels:
                 results = scorer.score(stack, jobs, same)
                 mixed[here] = [r.loss.mean(dtype=np.float64) for r in results]
         together = jax.tree.map(lambda *parts: np.concatenate(parts), *(own[k] for k in clients))
-        if against is not None and not np.isfinite(against.labels).all():
-            together = together._replace(gain_range=None)
         return together, mixed[clients]
 
     def _mixture(self, data: ClientData, part: str, count: int, seed: int) -> Ints:
