@@ -6,6 +6,7 @@ this file assert their bounds, with fewer trials in `make test` and with more in
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 
@@ -65,7 +66,7 @@ def coverage(draw, clients, trials, seed=0):
         low, high, _ = mean_interval(*values) if draw is sized else mean_interval(values)
         hits += low <= mean <= high
         given += low <= high
-    return hits / max(1, given)
+    return hits / given if given else math.nan
 
 
 def false_alarms(draw, clients, trials, seed=0):
@@ -175,7 +176,8 @@ def main(trials=4000):
         bad_accuracy, "10% bad: loss 3 instead of 0.3": bad_loss,
         "weighted by size, which they depend on": sized,
     }  # fmt: skip
-    rows = [[name, *(f"{coverage(d, n, trials):.1%}" for n in sizes)] for name, d in draws.items()]
+    rows = [[name, *(coverage(d, n, trials) for n in sizes)] for name, d in draws.items()]
+    rows = [[name, *("–" if math.isnan(v) else f"{v:.1%}" for v in found)] for name, *found in rows]
     table("Coverage of 95% intervals", ["clients", *sizes], rows)
     sizes = (6, 8, 11, 20, 40)
     draws = {

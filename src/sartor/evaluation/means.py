@@ -65,12 +65,12 @@ def mean_interval(
 ) -> Interval:
     """Interval over clients of the mean Σ w_k v_k / Σ w_k: Student's t, corrected for skewness.
 
-    It holds two intervals. One is Student's. It is too short on the side of a long tail, as that
-    of losses, where a few clients are much worse than most. The other is Hall's (1992): it
-    transforms t by a cubic function that removes the effect of the skewness γ,
-    g(t) = t + γ t²/(3√p) + γ² t³/(27p) + γ/(6√p) for p clients. Simulated, 95% of the wider of both
-    ends are worth 95% to 97% for normal values from 5 clients on, 93% or more for exponential ones,
-    and 97% where 10% of 40 clients are far off.
+    At each end it is the wider of two intervals. One is Student's. It is too short on the side of a
+    long tail, as that of losses, where a few clients are much worse than most. The other is Hall's
+    (1992): it transforms t by a cubic function that removes the effect of the skewness γ,
+    g(t) = t + γ t²/(3√p) + γ² t³/(27p) + γ/(6√p) for p clients. Simulated, a nominal 95% is worth
+    95% or more for normal values from 5 clients on, 93% for exponential ones from 5 and 95% from 10
+    on, and 97% where 10% of the clients are far off, from 40 on.
 
     No formula knows of clients that are not there: where 10% of the clients are far off, 35% of all
     samples of 10 have none of them. So intervals of fewer than 40 clients are marked as rough, and
@@ -149,8 +149,8 @@ def mean_test(values: npt.ArrayLike, weights: npt.ArrayLike | None = None, seed:
     any number of clients. But if most are small and of one sign and a few are large and of the
     other, it errs more often than it says. The second p-value is that of `mean_interval`, which
     corrects for skewness: p is below 0.05 only if the 95% interval excludes zero. Simulated at 5%,
-    it errs in at most 5% of the cases for symmetric differences from 6 clients on, and for
-    exponential ones in 6% with 8 clients and 5% with 20.
+    it errs in at most 5% of the cases for symmetric differences from 6 clients on, and in at most
+    6% for exponential ones.
 
     The test assumes that clients are independent draws from one population. It cannot know of rare
     clients that are not among those given: where 10% are far off, it needs about 40 clients.
