@@ -75,7 +75,7 @@ def test_interpolation_is_a_candidate_with_each_lambda(found):
 def test_policies_are_means_over_clients(found):
     told = found.policies()
     assert set(told) == {*found.held_out, "as advised"}
-    assert all(set(of) == {"gain", "held_out", "low", "high"} for of in told.values())
+    assert all(set(of) == {"gain", "held_out", "low", "high", "rough"} for of in told.values())
     local = told["local"]
     assert local["gain"] == pytest.approx(found.gain["local"].mean())
     assert local["low"] < local["held_out"] < local["high"]

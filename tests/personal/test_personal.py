@@ -102,6 +102,41 @@ def test_personalizing_reads_only_the_clients_training_part(data, central):
     jax.tree.map(np.testing.assert_array_equal, before, after)
 
 
+@pytest.mark.parametrize("q", [1, 2])
+def test_a_client_that_keeps_the_central_model_is_unchanged_to_the_bit(data, q):
+    algorithm = sartor.FedAvg if q == 1 else sartor.HypCluster
+    more = {} if q == 1 else {"q": 2}
+    central = algorithm(rounds=30, cohort=4, **more).fit(MODEL, data, seed=0)
+    personal = sartor.Finetune(learning_rate=1e-30).fit(central, data)
+    with pytest.warns(UserWarning, match="no test examples"):
+        scores = personal.evaluate(data)
+    with pytest.warns(UserWarning, match="no test examples"):
+        alone = central.evaluate(data)
+    np.testing.assert_array_equal(scores.example_loss, scores.baseline.example_loss)
+    assert scores.summary().loss_change.unchanged == 1.0
+    np.testing.assert_allclose(scores.baseline.example_loss, alone.example_loss, rtol=1e-5)
+    assert not scores.example_range.any()
+
+
+def test_targets_beyond_the_known_ones_are_not_reckoned_with():
+    """The range of a regression is that of the training targets of all clients."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(60, 2)).astype(np.float32)
+    clients = np.repeat([f"client-{k}" for k in range(6)], 10)
+    data = sartor.data.from_arrays(x, x.sum(axis=1), clients).split(test=0.5, seed=0)
+    central = sartor.FedAvg(rounds=3, cohort=6).fit(sartor.models.linear(2), data)
+    personal = sartor.Finetune(learning_rate=0.1).fit(central, data)
+    least, most = personal.evaluate(data).example_range.T
+    known = np.concatenate([data.client(k, "train")["y"] for k in data.ids])
+    ends = [known.min(), known.max()]
+    for row, client in enumerate(data.ids):
+        rows, there = slice(5 * row, 5 * row + 5), data.client(client, "test")["x"]
+        a, b = central.predict(there), personal.predict(client, there)
+        gain = np.stack([(y - a) ** 2 - (y - b) ** 2 for y in ends])
+        np.testing.assert_allclose(least[rows], gain.min(axis=0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(most[rows], gain.max(axis=0), rtol=1e-4, atol=1e-5)
+
+
 def test_evaluation_is_each_clients_own_model_on_its_own_test_part(data, central):
     personal = plain.Finetune(epochs=5, learning_rate=0.1).fit(central, data)
     with pytest.warns(UserWarning, match=r"1 of 7 clients have no test examples"):
@@ -116,6 +151,8 @@ def test_evaluation_is_each_clients_own_model_on_its_own_test_part(data, central
         np.testing.assert_allclose(scores.accuracy[row], correct.mean(), rtol=1e-6)
         loss, _ = MODEL.score(central.params, own["x"], jnp.asarray(own["y"]))
         np.testing.assert_allclose(scores.baseline.loss[row], loss.mean(), rtol=1e-5)
+    gain = scores.baseline.example_loss - scores.example_loss
+    assert (scores.example_range[:, 0] <= gain).all() and (gain <= scores.example_range[:, 1]).all()
     # With as many draws as there are test examples the mixture is all of them.
     with pytest.warns(UserWarning, match="no test examples"):
         scores = personal.evaluate(data, mixture=10_000)

@@ -19,7 +19,7 @@ from sartor.central.base import Central
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
-from sartor.engine import Automatic, Chosen, Cohort, Job, Passed, StepSize, build, traced
+from sartor.engine import AUTOMATIC, Automatic, Chosen, Cohort, Job, Passed, build, traced
 from sartor.errors import ConfigError
 from sartor.models import Model, Params
 
@@ -65,7 +65,7 @@ class FedAvg(Central):
 
     epochs: int = 1
     batch: int = 20
-    learning_rate: StepSize = traced(Automatic())
+    learning_rate: float | Automatic = traced(AUTOMATIC)
     weights: Literal["size", "uniform"] = "size"
     server_learning_rate: float = 1.0
     server_momentum: float = 0.9
@@ -134,7 +134,7 @@ class FedAvg(Central):
 
         return optimizer
 
-    def step_size(self, rate: StepSize, model: Model, steps: Any, round: Any = 0) -> Any:
+    def step_size(self, rate: float | Automatic, model: Model, steps: Any, round: Any = 0) -> Any:
         """The size of each of a client's steps in a round; momentum makes more of it later on."""
         if not isinstance(rate, Automatic):
             return rate

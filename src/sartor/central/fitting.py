@@ -127,7 +127,7 @@ def fit(
 
 def _halved(algorithm: Central, times: int) -> Central:
     """The algorithm with its automatic step sizes halved; the same if it has none."""
-    rates = {
+    rates: dict[str, Any] = {
         field.name: Automatic(rate.first / 2**times)
         for field in dataclasses.fields(algorithm)
         if isinstance(rate := getattr(algorithm, field.name), Automatic)
@@ -183,7 +183,7 @@ def _fit(
         model, hypotheses, describe(algorithm), history,
         data.label_names, feature_names=data.feature_names, engine=what.engine,
         cost=rounds_cost(planner, hypotheses), kept=planner.states, scaling=data.scaling,
-        trained=Trained.on(data).with_(what.start and what.start.trained),
+        trained=Trained.on(data).with_(what.start.trained if what.start else None),
     )  # fmt: skip
     trained = algorithm.finish(trained, state, what)
     if algorithm.for_everybody:

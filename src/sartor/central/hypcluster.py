@@ -26,7 +26,7 @@ from sartor.central.model import CentralModel
 from sartor.central.settings import check_clusters
 from sartor.central.starts import KMeansPlusPlus, Lent, Random, Start, Warm, as_start, joined
 from sartor.data import ClientData
-from sartor.engine import Cohort, losses_by_client, traced
+from sartor.engine import Cohort, losses_by_client
 from sartor.errors import ConfigError
 from sartor.models import Model, Params, parameter_bytes
 from sartor.types import Ints

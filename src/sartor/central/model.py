@@ -348,6 +348,7 @@ def make_scores(
         domain=None if domain is None else tuple(str(d) for d in domain[clients]),
         extra=extra,
         baseline=baseline,
+        example_range=scored.gain_range,
     )
 
 

@@ -116,4 +116,4 @@ def _training_rows(data: ClientData) -> Ints:
     sizes = data.sizes("train")
     if len(clients) == len(data) and int(sizes.sum()) == len(data.rows):
         return np.asarray(data.rows)
-    return np.concatenate([data.part(k) for k in clients])
+    return np.concatenate([data.part(int(k)) for k in clients])

@@ -26,7 +26,7 @@ _BYTES = 2**24
 
 
 class Contents:
-    """The words of the contents of all rows of a table, made once for all data sets that share it."""
+    """The words of the contents of a table's rows, made once for all data sets that share it."""
 
     def __init__(self) -> None:
         self._columns: Mapping[str, npt.NDArray[Any]] = {}

@@ -122,8 +122,8 @@ class Searched:
         return tuple(rate * 0.25 / curvature for rate in self.among)
 
 
-StepSize: TypeAlias = float | Automatic
-"""A constant step size, or one that needs no choosing."""
+AUTOMATIC = Automatic()
+SEARCHED = Searched()
 
 
 Chosen: TypeAlias = Optimizer | optax.GradientTransformation | None

@@ -45,6 +45,9 @@ class Scores:
         baseline: the central model on the same examples in the same order.
         rows: a word for the test rows of each client, which tells whether two methods were scored
             on the same ones; unknown if not given.
+        example_range: [examples, 2] the least and the most by which the loss could have been below
+            the baseline's, over all labels that the example might have had; None if unknown. It
+            decides who has gained or lost beyond chance (see `betting`).
 
     >>> scores = Scores("Local", client=("a", "b"), size=[10, 20], test_size=[2, 1],
     ...                 seen=[True, False], example_loss=[1.0, 3.0, 5.0],
@@ -66,6 +69,7 @@ class Scores:
     extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     baseline: Scores | None = None
     rows: npt.NDArray[np.uint64] | None = None
+    example_range: Examples | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -76,6 +80,8 @@ class Scores:
         put(self, "example_loss", _frozen(self.example_loss, np.float64, keep=np.float32))
         if self.example_correct is not None:
             put(self, "example_correct", _frozen(self.example_correct, np.float64, keep=np.bool_))
+        if self.example_range is not None:
+            put(self, "example_range", _frozen(self.example_range, np.float64, keep=np.float32))
         if self.domain is not None:
             put(self, "domain", tuple(map(str, self.domain)))
         if self.rows is not None:
@@ -125,6 +131,15 @@ class Scores:
                     f"client {self.client[k]!r} has example_{name} {values[row]}, which {rule}: "
                     "its model has probably diverged; train it again or leave the client out"
                 )
+
+        ranges = self.example_range
+        if ranges is not None and not (
+            ranges.shape == (n, 2) and (ranges[:, 0] <= ranges[:, 1]).all()
+        ):
+            raise DataError(
+                f"example_range must hold a least and a most for each of {n} test examples, not "
+                f"NaN and in this order (got shape {ranges.shape}); leave it out if unknown"
+            )
 
     def _check_baseline(self) -> None:
         base = self.baseline
@@ -209,7 +224,7 @@ class Scores:
                 f"(got {keep.dtype}, shape {keep.shape})"
             )
         rows = np.repeat(keep, self.test_size)
-        correct = self.example_correct
+        correct, ranges = self.example_correct, self.example_range
         return replace(
             self,
             client=tuple(c for c, kept in zip(self.client, keep, strict=True) if kept),
@@ -222,6 +237,7 @@ class Scores:
             extra={name: column[keep] for name, column in self.extra.items()},
             baseline=None if self.baseline is None else self.baseline.select(keep),
             rows=None if self.rows is None else self.rows[keep],
+            example_range=None if ranges is None else ranges[rows],
         )
 
     def seen_only(self) -> Scores:
@@ -232,9 +248,9 @@ class Scores:
         """The clients that central training never saw."""
         return self.select(~self.seen)
 
-    def summary(self, seed: int = 0) -> Summary:
+    def summary(self) -> Summary:
         """The distribution over clients in a few numbers; `print` shows it as a table."""
-        return summarise(self, seed)
+        return summarise(self)
 
 
 def _frozen(values: npt.ArrayLike, dtype: Any = None, keep: Any = None) -> npt.NDArray[Any]:

@@ -121,6 +121,34 @@ class Model:
         best = jnp.broadcast_to(prediction.argmax(axis=-1), y.shape)
         return loss, best == y
 
+    def gain_range(
+        self, before: jax.Array, after: jax.Array, y: jax.Array, labels: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """The least and the most by which the plain loss of every example could fall.
+
+        From one prediction to another, over all labels that the example might have: all classes,
+        or for regression everything between ``labels[0]`` and ``labels[1]``. ``y`` gives the shape.
+
+        >>> model = Model(lambda key: {}, lambda params, x, key: x, kind="regression")
+        >>> a, b, y = jnp.array([1.0]), jnp.array([2.0]), jnp.array([2.0])
+        >>> least, most = model.gain_range(a, b, y, jnp.array([0.0, 3.0]))
+        >>> least.tolist(), most.tolist()  # of a label 0, and of a label 3
+        ([-3.0], [3.0])
+        """
+        if self.kind == "regression":
+            before, after = (jnp.broadcast_to(p, y.shape) for p in (before, after))
+            # (y − before)² − (y − after)² is linear in y.
+            ends = [(after - before) * (2 * end - before - after) for end in labels]
+            ends = [jnp.stack(ends).min(axis=0), jnp.stack(ends).max(axis=0)]
+            least, most = (end.reshape(len(y), -1).sum(axis=1) for end in ends)
+            return least, most
+        # Two labels that have no probability at all are alike.
+        gain = jnp.where(before == after, 0.0, after - before)
+        least, most = (
+            jnp.broadcast_to(end, y.shape) for end in (gain.min(axis=-1), gain.max(axis=-1))
+        )
+        return least, most
+
     def _plain_loss(self, prediction: jax.Array, y: jax.Array) -> jax.Array:
         if self.kind == "regression":
             error = jnp.square(prediction - y)

@@ -12,7 +12,7 @@ import jax
 from sartor.central import CentralModel
 from sartor.central.settings import check_numbers, check_subclass
 from sartor.data import ClientData
-from sartor.engine import Chosen, Engine, Recipe, traced
+from sartor.engine import Chosen, Engine, Recipe, Searched, traced
 from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.personal import fitting
@@ -47,7 +47,7 @@ class Personal(abc.ABC):
 
     epochs: int = 5
     batch: int = 20
-    learning_rate: float = traced(0.01)
+    learning_rate: float | Searched = traced(0.01)
     optimizer: Chosen = None
     guard: bool | None = None
     folds: int = 5

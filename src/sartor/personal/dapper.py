@@ -20,7 +20,7 @@ import numpy.typing as npt
 from sartor.central.settings import check_choices, check_numbers
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Jobs, Own, Recipe, Searched, padded, traced
+from sartor.engine import SEARCHED, Jobs, Own, Recipe, Searched, padded, traced
 from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.personal.base import Personal
@@ -72,7 +72,7 @@ class Dapper(Personal):
     """
 
     epochs: int = 1
-    learning_rate: float | Searched = traced(Searched())
+    learning_rate: float | Searched = traced(SEARCHED)
     cover: tuple[float, ...] = COVER
     select: Select = "holdout"
     r: int = 5

@@ -3,7 +3,7 @@
 import dataclasses
 
 from sartor.data import ClientData
-from sartor.engine import Own, Recipe, Searched, traced
+from sartor.engine import SEARCHED, Own, Recipe, Searched, traced
 from sartor.models import Model
 from sartor.personal.base import Personal
 
@@ -26,7 +26,7 @@ class Local(Personal):
     """
 
     epochs: int = 20
-    learning_rate: float | Searched = traced(Searched())
+    learning_rate: float | Searched = traced(SEARCHED)
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """SGD on the client's own data, from a random model."""

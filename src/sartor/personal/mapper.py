@@ -28,13 +28,13 @@ from sartor.central.fedavg import server_rule_of
 from sartor.central.settings import check_choices, check_numbers
 from sartor.data import ClientData
 from sartor.engine import (
+    SEARCHED,
     Automatic,
     Batch,
     Cohort,
     Job,
     Recipe,
     Searched,
-    StepSize,
     lowered,
     personalize,
     traced,
@@ -50,6 +50,9 @@ from sartor.randomness import mix
 
 JOINT = "joint.safetensors"
 """The file, next to the clients' models, that keeps the joint rounds."""
+
+GENTLE = Automatic(0.1)
+"""Joint rounds begin with a model that is trained already, so they take small steps."""
 
 CLUSTER = "cluster of Mapper"
 """The name of the metadata that holds each client's fixed cluster."""
@@ -87,14 +90,14 @@ class Mapper(Personal):
     """
 
     epochs: int = 1
-    learning_rate: float | Searched = traced(Searched())
+    learning_rate: float | Searched = traced(SEARCHED)
     cover: tuple[float, ...] = COVER
     select: Select = "holdout"
     joint: bool = True
     rounds: int = traced(50)
     cohort: int = traced(20)
     central_epochs: int = 1
-    central_learning_rate: StepSize = traced(Automatic(0.1))
+    central_learning_rate: float | Automatic = traced(GENTLE)
     keep_local: bool = False
     local: Model | None = None
 
@@ -215,7 +218,7 @@ class Joint(Central, listed=False):
         mixture = Mixture(cohort.model, mapper.local or cohort.model, mapper.joint)
         mixture = lowered(mixture, cohort.engine.precision)
         recipe = Recipe(mixture, mapper.optimizer, self.local_epochs, self.local_batch)
-        rate = jnp.full(len(cohort.sizes), mapper.learning_rate)
+        rate: Any = jnp.full(len(cohort.sizes), mapper.learning_rate)  # type: ignore[arg-type]
         how: dict[str, Any] = {"hypothesis": f, "keeps": mapper.keep_local}
 
         if len(mapper.cover) == 1:  # there is nothing to choose

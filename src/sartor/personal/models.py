@@ -33,6 +33,7 @@ from sartor.data.names import check_names
 from sartor.data.scaling import Scaling
 from sartor.data.trained import Trained
 from sartor.engine import (
+    Against,
     EachScorer,
     Engine,
     Job,
@@ -209,15 +210,21 @@ class PersonalModels:
             )
         found = refuse_trained(self.trained, data, part, allow_trained)
         everybody = self._mixture(data, part, mixture, seed)
-        own, mixed = self._score(data, clients, part, everybody)
+        against = self._against(data)
+        own, mixed = self._score(data, clients, part, everybody, against)
         extra: dict[str, npt.NDArray[Any]] = {}
         jobs = self._jobs([data.ids[k] for k in clients])
         cluster = np.array([self.clients[data.ids[k]]["cluster"] for k in clients])
         if "lambda" in jobs.values:
             extra["lambda"] = jobs.values["lambda"].astype(np.float64)
         baseline = None
-        if self.given is not None:
-            baseline = self.given.score(data, clients, part)
+        if self.given is not None and against is not None and own.central is not None:
+            clusters = {"cluster": against.chosen[clients]} if self.given.q > 1 else {}
+            name = str(self.given.algorithm["name"])
+            baseline = make_scores(
+                name, self.model, data, clients, part, own.central, clusters, self.trained
+            )
+            own = self._keeping(own, data, clients, part)
             if self.given.q > 1:
                 extra["cluster"] = cluster
         if len(everybody):
@@ -232,8 +239,31 @@ class PersonalModels:
         )
         return mark_trained(scores, found[clients])
 
+    def _keeping(self, own: Scored, data: ClientData, clients: Ints, part: str) -> Scored:
+        """The same results, where clients that keep the central model have exactly its results."""
+        kept = [bool(self.clients[data.ids[k]].get("kept")) for k in clients]
+        examples = np.repeat(np.array(kept, np.bool_), data.sizes(part)[clients])
+        if not examples.any() or own.central is None or own.gain_range is None:
+            return own
+        return own._replace(
+            loss=np.where(examples, own.central.loss, own.loss),
+            correct=np.where(examples, own.central.correct, own.correct),
+            gain_range=np.where(examples[:, None], 0.0, own.gain_range),
+        )
+
+    def _against(self, data: ClientData) -> Against | None:
+        """The central model that was given, every client's hypothesis, and the range of labels."""
+        if self.given is None:
+            return None
+        labels = np.zeros((2, 1), np.float32)
+        if self.model.kind == "regression":
+            rows = data.rows[positions(data, np.arange(len(data)), "train")]
+            y = data.columns["y"][rows]
+            labels = np.stack([y.min(axis=0), y.max(axis=0)])
+        return Against(self.given.hypotheses, self.given.assign(data), labels)
+
     def _score(
-        self, data: ClientData, clients: Ints, part: str, everybody: Ints
+        self, data: ClientData, clients: Ints, part: str, everybody: Ints, against: Against | None
     ) -> tuple[Scored, Floats]:
         """Examples of these clients under their own models, and everybody's under each of them."""
         sizes, first = data.sizes(part), data.bounds[:, PARTS.index(part)]
@@ -252,15 +282,15 @@ class PersonalModels:
                 stack = {name: leaf[scored] for name, leaf in stack.items()}
                 ids = tuple(itertools.compress(ids, scored))
             here, jobs = np.array([place[client] for client in ids]), self._jobs(ids)
-            results = scorer.score(stack, jobs, Spans(first[here], sizes[here]))
+            mine = None if against is None else against._replace(chosen=against.chosen[here])
+            results = scorer.score(stack, jobs, Spans(first[here], sizes[here]), mine)
             own.update(zip(here, results, strict=True))
             if len(everybody):
                 same = Spans(np.zeros_like(here), np.full_like(here, len(everybody)), everybody)
                 results = scorer.score(stack, jobs, same)
                 mixed[here] = [r.loss.mean(dtype=np.float64) for r in results]
-        loss = np.concatenate([own[k].loss for k in clients])
-        correct = np.concatenate([own[k].correct for k in clients])
-        return Scored(loss, correct), mixed[clients]
+        together = jax.tree.map(lambda *parts: np.concatenate(parts), *(own[k] for k in clients))
+        return together, mixed[clients]
 
     def _mixture(self, data: ClientData, part: str, count: int, seed: int) -> Ints:
         """A sample of all seen clients' examples in a part, without replacement."""

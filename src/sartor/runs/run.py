@@ -13,7 +13,7 @@ import numpy as np
 from sartor.central.checkpoint import difference, saved_round
 from sartor.data import ClientData
 from sartor.errors import CheckpointError, ConfigError, DataError
-from sartor.evaluation import Scores, compare
+from sartor.evaluation import Scores, compare, holm
 from sartor.evaluation.statistics import Metric, jsonable
 from sartor.models import Model, check
 from sartor.personal.fitting import check_fit
@@ -162,15 +162,20 @@ def _results(
 ) -> dict[str, Any]:
     metric: Metric = "loss" if scores[0].accuracy is None else "accuracy"
     pairs = [(a, b) for i, a in enumerate(scores) for b in scores[:i]]
+    compared = [compare(a, b, metric=metric, seed=config.seed) for a, b in pairs]
+    adjusted = holm([found.p_value for found in compared])
     return jsonable({
         "experiment": "run",
         "config": config.to_table(),
         "seed": config.seed,
         "data": {"fingerprint": data.fingerprint, "summary": repr(data)},
-        "methods": {s.method: s.summary(seed=config.seed).to_dict() for s in scores},
+        "methods": {s.method: s.summary().to_dict() for s in scores},
         "chosen": {s.method: found for s in scores if (found := _chosen(s))},
         "metric": metric,
-        "comparisons": [compare(a, b, metric=metric, seed=config.seed).to_dict() for a, b in pairs],
+        "comparisons": [
+            found.to_dict() | {"p_adjusted": p}
+            for found, p in zip(compared, adjusted, strict=True)
+        ],
         "training_loss": [round(float(v), 6) for v in np.asarray(loss)],
         **provenance(),
         "wall_seconds": seconds,
