@@ -16,6 +16,7 @@ from sartor.advice import Advice, advise
 from sartor.advice.advise import INTERPOLATION
 from sartor.central import FedAvg, KMeansPlusPlus, Warm
 from sartor.central.settings import describe
+from sartor.checking import check_table
 from sartor.data import ClientData
 from sartor.errors import ConfigError, FileError
 from sartor.evaluation.statistics import jsonable
@@ -25,7 +26,6 @@ from sartor.report import write_report
 from sartor.runs.config import Config, algorithm_of, override, parse_config, read_table, settings_of
 from sartor.runs.record import noted, provenance, write_table
 from sartor.runs.toml import to_toml
-from sartor.runs.values import check_table
 
 MOST_LAMBDAS = 5
 """A run's cover with more λ than this is replaced by a smaller one, for a quick experiment."""

@@ -13,12 +13,12 @@ from sartor import central, personal
 from sartor import data as data_room
 from sartor.central import Central
 from sartor.central.settings import describe
+from sartor.checking import check_table
 from sartor.data import ClientData
 from sartor.engine import Engine
 from sartor.errors import ConfigError, FileError, nearest
 from sartor.models import FACTORIES, Model
 from sartor.personal import Personal
-from sartor.runs.values import check_table
 
 Table = dict[str, Any]
 
