@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sartor.data import ClientData
 from sartor.engine import Block, Jobs, Spans, positions, ragged
 from sartor.errors import ConfigError
-from sartor.files import load_arrays, read_metadata, save_tree
+from sartor.files import load_tree, read_metadata, save_tree
 from sartor.randomness import mix, shuffles
 from sartor.types import Bools, Floats, Ints
 
@@ -191,7 +191,7 @@ class TrialLosses:
         self.losses = np.full(jobs, np.nan)
         self._saved = time.monotonic()
         if path is not None and path.exists() and read_metadata(path).get("identity") == identity:
-            self.losses = load_arrays(path, "")["losses"].copy()
+            self.losses = load_tree(path, {"losses": self.losses})["losses"].copy()
 
     @property
     def done(self) -> Bools:

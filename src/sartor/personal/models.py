@@ -13,15 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central import CentralModel
-from sartor.central.model import (
-    FORMAT,
-    VERSION,
-    as_inputs,
-    decode,
-    is_models,
-    make_scores,
-    scored_clients,
-)
+from sartor.central.manifest import FORMAT, VERSION, is_models, write_manifest
+from sartor.central.model import as_inputs, decode, make_scores, scored_clients
 from sartor.central.settings import describe, models_in
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
@@ -43,7 +36,8 @@ from sartor.engine import (
 )
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
-from sartor.files import replacing, save_tree, write_json
+from sartor.files import replacing, save_tree
+from sartor.locks import locked
 from sartor.models import Model, Params, check
 from sartor.personal.store import ModelStore, OnDemand
 from sartor.randomness import mix
@@ -254,7 +248,8 @@ class PersonalModels:
         """Write all models as safetensors with a JSON manifest; :func:`sartor.load` reads them."""
         path = Path(directory)
         if self.store.directory is not None and path.resolve() == self.store.directory.resolve():
-            self._write_central(path)
+            with locked(path):
+                self._write_central(path)
             return
         with replacing(path, is_models) as folder:
             self.store.copy_to(folder)
@@ -279,4 +274,4 @@ class PersonalModels:
             "objective": objective,
             "clients": self.clients,
         }
-        write_json(path / "manifest.json", manifest)
+        write_manifest(path, manifest)
