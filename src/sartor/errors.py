@@ -1,7 +1,10 @@
 """What can go wrong, in one place: every error says what was wrong and what to do about it."""
 
-from collections.abc import Iterable
+import contextlib
+import errno
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from os import PathLike
 
 
 def nearest(name: str, names: Iterable[str], otherwise: str = "there is") -> str:
@@ -54,3 +57,19 @@ class DivergedError(SartorError):
 
 class InterruptedRun(SartorError):
     """The user stopped the run; everything finished so far is on disk."""
+
+
+@contextlib.contextmanager
+def explaining_writes(path: str | PathLike[str]) -> Iterator[None]:
+    """Turn an error of writing into one that names the file and the remedy."""
+    try:
+        yield
+    except FileError:
+        raise
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)
+        remedy = "free some space or choose another directory, then go on"
+        raise FileError(
+            f"cannot write {path}: {error.strerror or error}; what was there before is untouched; "
+            + (remedy if full else "choose another directory")
+        ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from sartor.central.model import CentralModel
 from sartor.central.settings import check_numbers, check_settings, check_subclass
 from sartor.data import ClientData
 from sartor.engine import Chunk, Cohort, Engine, traced
+from sartor.locks import locked_file
 from sartor.models import Model
 from sartor.registry import register
 
@@ -121,7 +123,8 @@ class Central(abc.ABC):
         """
         check_settings(self)
         what = fitting.prepared(self, model, data, seed, engine, start)
-        return fitting.fit(self, what, checkpoint, progress, on_chunk)
+        with nullcontext() if checkpoint is None else locked_file(checkpoint):
+            return fitting.fit(self, what, checkpoint, progress, on_chunk)
 
     def check(self, model: Model, data: ClientData) -> None:
         """Refuse a model or data that the algorithm cannot work with, before any work starts."""

@@ -2,7 +2,6 @@
 
 import dataclasses
 import numbers
-import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.checkpoint import History
+from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, write_manifest
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.names import check_names
@@ -22,25 +22,9 @@ from sartor.data.trained import Trained, part_words
 from sartor.engine import ClientStates, Engine, Scored, losses_by_client, positions, score_shared
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
-from sartor.files import read_json, replacing, save_tree, write_json
+from sartor.files import replacing, save_tree
 from sartor.models import Model, Params, check
 from sartor.types import Bools, Ints
-
-FORMAT = "sartor-models"
-VERSION = 1
-FILES = {
-    "manifest.json",
-    "central.safetensors",
-    "baseline.safetensors",
-    "joint.safetensors",
-    "trials.safetensors",
-    "trained.safetensors",
-}
-"""What a directory of models may hold, apart from the shards of clients' models."""
-
-
-TRAINED = "trained.safetensors"
-"""The file of a directory of models that says which rows they were trained on."""
 
 
 class Rule(Protocol):
@@ -212,7 +196,7 @@ class CentralModel:
             save_tree(folder / "central.safetensors", self.hypotheses, {})
             if self.trained is not None:
                 save_tree(folder / TRAINED, {"central": self.trained._asdict()}, {})
-            write_json(folder / "manifest.json", self.manifest("central"))
+            write_manifest(folder, self.manifest("central"))
 
     def manifest(self, kind: str) -> dict[str, Any]:
         """What a directory of saved models says about itself."""
@@ -234,16 +218,6 @@ class CentralModel:
                 if name != "loss" and len(values)
             },
         }
-
-
-def is_models(path: Path) -> bool:
-    """Whether a directory holds models saved by Sartor and nothing else."""
-    names = {file.name for file in path.iterdir()}
-    shards = {name for name in names if re.fullmatch(r"shard-\d+\.safetensors", name)}
-    if "manifest.json" not in names or names - shards - FILES:
-        return False
-    found = read_json(path / "manifest.json")
-    return isinstance(found, dict) and found.get("format") == FORMAT
 
 
 def as_inputs(

@@ -46,6 +46,11 @@ class Scaling:
     shift: Floats
     matrix: Floats
 
+    def __post_init__(self) -> None:
+        features = self.shift.shape
+        if len(features) != 1 or self.matrix.shape not in (features, features * 2):
+            raise ValueError(f"a scaling of shapes {features} and {self.matrix.shape}")
+
     def __call__(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Examples [n, features], scaled."""
         centred = np.asarray(x, np.float64) - self.shift

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from sartor.central.settings import check_numbers, check_subclass
 from sartor.data import ClientData
 from sartor.engine import Chosen, Engine, Recipe, Searched, traced
 from sartor.errors import ConfigError
+from sartor.locks import locked
 from sartor.models import Model
 from sartor.personal import fitting
 from sartor.personal.choosing import Choices
@@ -131,7 +133,8 @@ class Personal(abc.ABC):
             The clients' models.
         """
         task = fitting.prepared(self, central, data, seed, engine, allow_trained, inputs)
-        return fitting.fit(self, task, directory, progress, keep, inputs)
+        with nullcontext() if directory is None else locked(directory):
+            return fitting.fit(self, task, directory, progress, keep, inputs)
 
 
 def layer_names(model: Model, layers: tuple[str, ...]) -> tuple[str, ...]:

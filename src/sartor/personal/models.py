@@ -13,13 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central import CentralModel
+from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, write_manifest
 from sartor.central.model import (
-    FORMAT,
-    TRAINED,
-    VERSION,
     as_inputs,
     decode,
-    is_models,
     make_scores,
     mark_trained,
     refuse_trained,
@@ -49,7 +46,8 @@ from sartor.engine import (
 )
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
-from sartor.files import replacing, save_tree, write_json
+from sartor.files import replacing, save_tree
+from sartor.locks import locked
 from sartor.models import Model, Params, check
 from sartor.personal.store import ModelStore, OnDemand
 from sartor.randomness import mix
@@ -303,7 +301,8 @@ class PersonalModels:
         """Write all models as safetensors with a JSON manifest; :func:`sartor.load` reads them."""
         path = Path(directory)
         if self.store.directory is not None and path.resolve() == self.store.directory.resolve():
-            self._write_central(path)
+            with locked(path):
+                self._write_central(path)
             return
         with replacing(path, is_models) as folder:
             self.store.copy_to(folder)
@@ -331,4 +330,4 @@ class PersonalModels:
             "objective": objective,
             "clients": self.clients,
         }
-        write_json(path / "manifest.json", manifest)
+        write_manifest(path, manifest)

@@ -20,10 +20,18 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
-from sartor.central.model import FILES
+from sartor.central.manifest import MANIFEST, foreign
+from sartor.documents import check_schema, parse_json
 from sartor.engine import Stack
-from sartor.errors import ConfigError, FileError
-from sartor.files import is_unfinished, load_tree, read_metadata, save_tree
+from sartor.errors import ConfigError, FileError, explaining_writes
+from sartor.files import (
+    explaining,
+    is_unfinished,
+    load_tree,
+    read_metadata,
+    save_tree,
+    verify_tree,
+)
 
 IN_MEMORY = min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
 """The most bytes of models kept in memory; larger sets are kept in files."""
@@ -40,9 +48,12 @@ class Shard(NamedTuple):
     def at(cls, path: Path) -> Shard:
         """The shard in a file."""
         metadata = read_metadata(path)
-        if "clients" not in metadata:
-            raise FileError(f"{path} is not a shard of client models; delete it")
-        return cls(tuple(json.loads(metadata["clients"])), path, metadata.get("identity", ""))
+        with explaining(f"{path} is not a shard of client models", "delete it"):
+            clients = parse_json(metadata["clients"])
+            check_schema(clients, list[str], "clients")
+            if len(set(clients)) < len(clients):
+                raise ValueError("a client is there twice")
+        return cls(tuple(clients), path, metadata.get("identity", ""))
 
     def write(self, path: Path) -> None:
         """Write the shard into a file."""
@@ -97,7 +108,8 @@ class ModelStore:
         self.identity = identity
         one = sum(int(np.prod(s.shape)) * np.dtype(s.dtype).itemsize for s in shapes.values())
         if directory is None and one * expected > IN_MEMORY:
-            directory = Path(tempfile.mkdtemp(prefix="sartor-models-"))
+            with explaining_writes(tempfile.gettempdir()):
+                directory = Path(tempfile.mkdtemp(prefix="sartor-models-"))
             self._cleanup = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         self.directory = directory
         self.shards: list[Shard] = []
@@ -111,8 +123,10 @@ class ModelStore:
         for path in sorted(directory.glob("shard-[0-9]*.safetensors")):
             shard = Shard.at(path)
             if self.identity in ("", shard.identity):
+                if self.identity:  # the work resumes, and does not make these models again
+                    verify_tree(path)
                 self._note(shard)
-            elif (directory / "manifest.json").exists():
+            elif (directory / MANIFEST).exists():
                 raise FileError(
                     f"{directory} holds finished models of other work; choose another directory, "
                     "or delete it"
@@ -197,10 +211,9 @@ NOT_KEPT = "these models were not kept, only evaluate makes them; fit them with 
 def _refuse_foreign(directory: Path) -> None:
     """Models are not mixed with other files, nor with a central model that was saved there."""
     names = {path.name for path in directory.iterdir() if not is_unfinished(path)}
-    shards = {name for name in names if name.startswith("shard-")}
-    foreign = sorted(names - shards - FILES)
-    if foreign or ("manifest.json" in names and not shards):
-        what = foreign[0] if foreign else "a saved central model"
+    others = foreign(names)
+    if others or (MANIFEST in names and not any(name.startswith("shard-") for name in names)):
+        what = others[0] if others else "a saved central model"
         raise FileError(
             f"{directory} holds something else already ({what}); choose a directory of its own for "
             "the clients' models"

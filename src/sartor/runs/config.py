@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,12 +12,13 @@ from sartor import central, personal
 from sartor import data as data_room
 from sartor.central import Central
 from sartor.central.settings import describe
+from sartor.checking import check_table
 from sartor.data import ClientData
+from sartor.documents import parse_toml
 from sartor.engine import Engine
 from sartor.errors import ConfigError, FileError, nearest
 from sartor.models import FACTORIES, Model
 from sartor.personal import Personal
-from sartor.runs.values import check_table
 
 Table = dict[str, Any]
 
@@ -99,7 +99,7 @@ def read_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 def read_table(path: Path) -> Table:
     """Read a TOML file, and check nothing else."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise FileError(f"there is no configuration file {path}") from error
     except (OSError, ValueError) as error:
@@ -214,7 +214,7 @@ def override(table: Table, text: str) -> None:
     if isinstance(place, list):
         raise ConfigError(f"--set {key}: name an entry and its key, such as personal.0.epochs")
     try:
-        place[last] = tomllib.loads(f"value = {value}")["value"]
+        place[last] = parse_toml(f"value = {value}")["value"]
     except ValueError:
         place[last] = value.strip()  # a bare word is a text
 

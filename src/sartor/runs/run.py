@@ -3,7 +3,6 @@
 import dataclasses
 import shutil
 import time
-import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,11 @@ import numpy as np
 
 from sartor.central.checkpoint import difference, saved_round
 from sartor.data import ClientData
+from sartor.documents import parse_toml
 from sartor.errors import CheckpointError, ConfigError, DataError
 from sartor.evaluation import Scores, compare, holm
 from sartor.evaluation.statistics import Metric, jsonable
+from sartor.locks import locked
 from sartor.models import Model, check
 from sartor.personal.fitting import check_fit
 from sartor.runs.config import Config, parse_config, read_config
@@ -58,10 +59,10 @@ def run(
         The finished run.
     """
     if isinstance(config, Config):  # checked like a file, so that config.toml can be read back
-        config = parse_config(tomllib.loads(to_toml(config.to_table())))
+        config = parse_config(parse_toml(to_toml(config.to_table())))
     else:
         config = read_config(config)
-    with noted() as warned:
+    with locked(out), noted() as warned:
         return _run(config, Path(out), resume, progress, warned)
 
 
@@ -83,7 +84,7 @@ def _run(
     how: dict[str, Any] = {"seed": config.seed, "engine": config.engine}
     config.central.checkpoint_for(checkpoint, model, data, **how).check()
     clock("data")
-    # Nothing is written before this line, so a refused configuration leaves no directory.
+    # Nothing is written before this line, so a refused configuration leaves the directory as it is.
     directory.begin(config.to_table(), done)
     events, sizes = directory.events, data.sizes("train")
     if done < config.central.rounds:  # models of fewer rounds are out of date

@@ -1,25 +1,23 @@
-"""Check values from a configuration file against the type hints of functions and algorithms."""
+"""Check plain values, as files and settings hold them, against type hints."""
 
 import dataclasses
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
-from sartor.engine import Optimizer
 from sartor.errors import ConfigError, nearest
-from sartor.models import Model
 
-WORDS: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    bool: "true or false",
-    dict: "a table",
-    list: "an array of tables, written [[personal]]",
-    Model: 'a table such as {name = "logistic", features = 4, classes = 2}',
-    Optimizer: 'a table such as {name = "adam", learning_rate = 0.01}',
+WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "dict": "a table",
+    "list": "an array of tables, written [[personal]]",
+    "Model": 'a table such as {name = "logistic", features = 4, classes = 2}',
+    "Optimizer": 'a table such as {name = "adam", learning_rate = 0.01}',
 }
-"""Types in the words of error messages."""
+"""Types in the words of error messages, by name: those of higher layers cannot be imported here."""
 
 
 def check_table(where: str, table: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
@@ -85,6 +83,7 @@ def _words(hint: Any) -> str:
         return f"a list of {' and '.join(map(_words, arguments))}"
     if origin in (tuple, list, Sequence):
         return f"a list, each entry {_words(arguments[0])}"
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint not in WORDS:
+    name = getattr(hint, "__name__", "")
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and name not in WORDS:
         return f"a table of {', '.join(field.name for field in dataclasses.fields(hint))}"
-    return WORDS.get(hint, "")
+    return WORDS.get(name, "")
