@@ -11,9 +11,10 @@ from sartor.engine.engine import Engine
 from sartor.engine.job import Batch, ClientProgram, Ended, Job
 from sartor.engine.objectives import Leaves, Objective, Own, leaf_shapes, lowered, pick, predict
 from sartor.engine.optimizers import Chosen, Optimizer, build
-from sartor.engine.planning import Planner, in_order
+from sartor.engine.planning import Planner
 from sartor.engine.programs import Recipe, trainer
 from sartor.engine.rounds import Chunk, one_round, run_rounds
+from sartor.engine.sampling import Sampler, in_order
 from sartor.engine.schedule import Spans, padded, ragged, steps_of
 from sartor.engine.scoring import EachScorer, Scored, losses_by_client, positions, score_shared
 from sartor.engine.states import ClientStates
@@ -41,6 +42,7 @@ __all__ = [
     "Passed",
     "Planner",
     "Recipe",
+    "Sampler",
     "Scored",
     "Spans",
     "Stack",

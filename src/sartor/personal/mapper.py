@@ -34,6 +34,7 @@ from sartor.personal.choosing import COVER, Choices, Select, TrialReading, as_co
 from sartor.personal.mixture import Mixture
 from sartor.personal.task import Task
 from sartor.randomness import mix
+from sartor.types import Ints
 
 JOINT = "joint.safetensors"
 """The file, next to the clients' models, that keeps the joint rounds."""
@@ -191,6 +192,10 @@ class Joint(Central, listed=False):
         """Every client's cluster, and what the rule needs."""
         cluster = data.metadata[CLUSTER].astype(np.int32)
         return {**self.rule.attributes(data), "cluster": cluster}
+
+    def strata(self, data: ClientData) -> Ints | None:
+        """The rule's."""
+        return self.rule.strata(data)
 
     def begin(self, state: Any, fit: Fit) -> Any:
         """Start from a central model as the rule does."""
