@@ -155,9 +155,11 @@ class TrialReading:
     @classmethod
     def of(
         cls, data: ClientData, select: Select, folds: int, cover: tuple[float, ...], seed: int
-    ) -> TrialReading:
-        """What seen clients of a data set would read."""
+    ) -> TrialReading | None:
+        """What clients of a data set would read; ``None`` if no seen one can hold anything out."""
         trials = make_trials(data, select, folds, seed)
+        if not data.seen[trials.client].any():
+            return None
         held = bool((data.sizes("validation")[data.seen] > 0).all())
         parts = 1 + int(trials.fold.max(initial=0))
         whole = select == "train" or (select == "holdout" and held)
@@ -240,7 +242,13 @@ def warn_of_fallbacks(name: str, select: Select, how: npt.NDArray[np.str_]) -> N
             "that have enough examples",
             stacklevel=5,
         )
-    if prior:
+    if prior == len(how):
+        warnings.warn(
+            f"{name}: no client has enough data to hold anything out, so nothing can be chosen; "
+            "all take the smallest λ there is, and a guard keeps the central model",
+            stacklevel=5,
+        )
+    elif prior:
         warnings.warn(
             f"{name}: {prior} of {len(how)} clients have too little data to hold anything out, and "
             "take what is best on average for the others",
