@@ -186,14 +186,20 @@ class TrialLosses:
         path: the file; ``None`` keeps them in memory.
         identity: the work that they belong to. Losses of other work are discarded.
         jobs: how many trials there are.
+
+    Attributes:
+        losses: [jobs] the losses; NaN of trials that have not ended.
+        ended: how many have ended. Counting them anew after every block would take longer than the
+            trials where there are very many.
     """
 
     def __init__(self, path: Path | None, identity: str, jobs: int) -> None:
         self.path, self.identity = path, identity
         self.losses = np.full(jobs, np.nan)
-        self._saved = time.monotonic()
+        self._next_save = time.monotonic() + SAVE_SECONDS
         if path is not None and path.exists() and read_metadata(path).get("identity") == identity:
             self.losses = load_arrays(path, "")["losses"].copy()
+        self.ended = int(self.done.sum())
 
     @property
     def done(self) -> Bools:
@@ -203,11 +209,13 @@ class TrialLosses:
     def note(self, block: Block) -> None:
         """Note the losses of some trials; a trial that diverged has an infinite loss."""
         held = np.asarray(block.held_loss)
+        self.ended += int(np.isnan(self.losses[block.jobs]).sum())
         self.losses[block.jobs] = np.where(block.finite & ~np.isnan(held), held, np.inf)
-        if time.monotonic() - self._saved > SAVE_SECONDS or self.done.all():
-            if self.path is not None:
-                save_tree(self.path, {"losses": self.losses}, {"identity": self.identity})
-            self._saved = time.monotonic()
+        began = time.monotonic()
+        if self.path is not None and (began > self._next_save or self.ended == len(self.losses)):
+            save_tree(self.path, {"losses": self.losses}, {"identity": self.identity})
+            now = time.monotonic()
+            self._next_save = now + SAVE_SECONDS * max(1, 10 * (now - began))  # 5% of the time
 
 
 def choose(trials: Trials, losses: Floats, candidates: int) -> tuple[Ints, Floats]:
