@@ -12,6 +12,7 @@ from sartor.engine.job import Batch, ClientProgram, Ended, Job
 from sartor.engine.objectives import Leaves, Objective, Own, leaf_shapes, lowered, pick, predict
 from sartor.engine.optimizers import Chosen, Optimizer, build
 from sartor.engine.planning import Planner
+from sartor.engine.predicting import predict_each
 from sartor.engine.programs import Recipe, trainer
 from sartor.engine.rounds import Chunk, one_round, run_rounds
 from sartor.engine.sampling import Sampler, in_order
@@ -59,6 +60,7 @@ __all__ = [
     "pick",
     "positions",
     "predict",
+    "predict_each",
     "ragged",
     "run_rounds",
     "score_shared",
