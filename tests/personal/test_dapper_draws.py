@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import jax
 import jax.numpy as jnp
@@ -325,3 +326,34 @@ def test_trials_that_were_stopped_go_on(algorithm, central, tmp_path, monkeypatc
     before = len(noted)
     algorithm.fit(central, split, **settings)
     assert len(noted) == before
+
+
+def test_trials_are_not_counted_again_after_every_block(central, monkeypatch):
+    """Otherwise the time of a fit would grow with the square of the number of clients."""
+    from sartor.personal import choosing
+
+    counted, blocks = [], []
+    done, note = choosing.TrialLosses.done, choosing.TrialLosses.note
+    counting = property(lambda self: (counted.append(self), done.fget(self))[1])
+    monkeypatch.setattr(choosing.TrialLosses, "done", counting)
+    monkeypatch.setattr(
+        choosing.TrialLosses, "note", lambda self, block: (blocks.append(self), note(self, block))
+    )
+    algorithm = Dapper(cover=(0.0, 1.0), select="kfold", folds=2)
+    algorithm.fit(central, clients((4, 9, 5, 30, 6, 12)), engine=sartor.Engine(lanes=2))
+    assert len(blocks) == 12
+    assert len(counted) <= 2
+    assert blocks[0].ended == 24
+
+
+@pytest.mark.soak
+def test_the_time_of_folds_grows_with_the_number_of_clients():
+    seconds = []
+    for count in (20_000, 200_000):
+        sizes = np.random.default_rng(0).integers(2, 12, count)
+        data = clients(sizes)
+        central = sartor.FedAvg(rounds=5).fit(MODEL, data)
+        began = time.perf_counter()
+        Dapper(cover=(0.0, 0.5, 1.0), select="kfold", folds=3).fit(central, data)
+        seconds.append(time.perf_counter() - began)
+    assert seconds[1] < 12 * seconds[0]

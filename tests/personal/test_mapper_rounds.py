@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -213,3 +215,31 @@ def test_kept_models_are_not_tried_on_what_they_have_seen(data, central):
     narrow = sartor.models.logistic(features=2, classes=3, scale=False)
     with pytest.raises(sartor.errors.DataError, match="takes"):
         Mapper(local=narrow).fit(central, data)
+
+
+def test_clients_of_one_example_take_the_smallest_lambda():
+    """Nobody can hold anything out, so that λ cannot be chosen."""
+    data = clients(sizes=(1,) * 12)
+    central = sartor.FedAvg(rounds=2, cohort=4).fit(LOGISTIC, data)
+    algorithm = Mapper(cover=(0.2, 0.5), rounds=3, cohort=4)
+    with pytest.warns(UserWarning, match=r"no (seen )?client has enough data") as warned:
+        personal = algorithm.fit(central, data)
+    assert len(warned) == 2  # the joint rounds and the end
+    assert "the smallest λ of the cover, 0.2" in str(warned[0].message)
+    assert set(personal.lambda_.values()) == {0.2}
+    given = dataclasses.replace(algorithm, cover=(0.2,)).fit(central, data)
+    jax.tree.map(np.testing.assert_array_equal, personal.central.params, given.central.params)
+
+
+@pytest.mark.parametrize("guard", [False, True])
+def test_some_clients_of_one_example_follow_the_others(guard):
+    data = clients(sizes=(1, 9, 1, 12, 1, 1))
+    central = sartor.FedAvg(rounds=2, cohort=4).fit(LOGISTIC, data)
+    algorithm = Mapper(cover=(0.0, 1.0), rounds=4, cohort=3, select="kfold", guard=guard)
+    with pytest.warns(UserWarning, match="4 of 6 clients have too little data"):
+        personal = algorithm.fit(central, data)
+    how = {client: decided["how"] for client, decided in personal.clients.items()}
+    assert [how[f"c{k}"] for k in range(6)] == ["prior", "kfold", "prior", "kfold"] + 2 * ["prior"]
+    assert np.isfinite(personal.predict_proba("c0", data.columns["x"])).all()
+    if guard:
+        assert all(personal.clients[f"c{k}"]["kept"] for k in (0, 2, 4, 5))

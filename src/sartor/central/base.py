@@ -22,6 +22,7 @@ from sartor.engine import Chunk, Cohort, Engine, traced
 from sartor.locks import locked_file
 from sartor.models import Model
 from sartor.registry import register
+from sartor.types import Ints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +30,9 @@ class Central(abc.ABC):
     """A central algorithm.
 
     A subclass is a frozen dataclass of hyper-parameters. It defines :meth:`init`, :meth:`clients`
-    and :meth:`server`; and where it needs them :meth:`attributes`, :meth:`begin` and
-    :meth:`finish`. Everything else, such as rounds, checkpoints, progress and the cost ledger, is
-    done for it. Its class name is what configurations call it.
+    and :meth:`server`; and where it needs them :meth:`attributes`, :meth:`strata`, :meth:`begin`
+    and :meth:`finish`. Everything else, such as rounds, checkpoints, progress and the cost ledger,
+    is done for it. Its class name is what configurations call it.
 
     Attributes:
         rounds: communication rounds T.
@@ -77,6 +78,16 @@ class Central(abc.ABC):
         In ``clients``, ``cohort.attributes`` holds those of the cohort.
         """
         return {}
+
+    def strata(self, data: ClientData) -> Ints | None:
+        """[clients] the stratum of each, if rare strata are to have seats in cohorts.
+
+        A stratum is rare if a cohort holds less than two of its clients on average. If there is a
+        rare one, ``cohort.attributes["stands_for"]`` says how many clients of a uniform cohort each
+        client stands for. Multiply weights by it, as FedAvg's ``weigh`` does; sums over a cohort
+        then have the same mean as with uniform cohorts.
+        """
+        return None
 
     def begin(self, state: Any, fit: Fit) -> Any:
         """Where a run begins: from ``fit.start``, or where finding it takes work.

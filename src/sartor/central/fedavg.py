@@ -147,7 +147,9 @@ class FedAvg(Central):
 
     def weigh(self, state: Any, cohort: Cohort) -> jax.Array:
         """How much each client of a cohort counts."""
-        return cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
+        own = cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
+        stands_for = cohort.attributes.get("stands_for")  # where some are in more cohorts
+        return own if stands_for is None else own * stands_for
 
     def upload(
         self, state: Any, cohort: Cohort, trained: Passed, losses: jax.Array | None = None

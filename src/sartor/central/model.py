@@ -19,11 +19,21 @@ from sartor.data import PARTS, ClientData
 from sartor.data.names import check_names
 from sartor.data.scaling import Scaling
 from sartor.data.trained import Trained, part_words
-from sartor.engine import ClientStates, Engine, Scored, losses_by_client, positions, score_shared
+from sartor.engine import (
+    ClientStates,
+    Engine,
+    Job,
+    Own,
+    Scored,
+    losses_by_client,
+    positions,
+    predict_each,
+    score_shared,
+)
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
 from sartor.files import replacing, save_tree
-from sartor.models import Model, Params, check
+from sartor.models import Model, Params, check, device_dtype
 from sartor.types import Bools, Ints
 
 
@@ -186,9 +196,8 @@ class CentralModel:
                 f"there are {self.q} hypotheses, so say which one: cluster=0 to {self.q - 1} (got "
                 f"{cluster}); assign(data) tells every client's"
             )
-        params = jax.tree.map(lambda a: a[cluster], self.hypotheses)
         inputs = as_inputs(self.model, x, self.feature_names, self.scaling)
-        return np.asarray(self.model.apply(params, inputs, None))
+        return predict_shared(self.model, self.hypotheses, cluster, inputs)
 
     def save(self, directory: str | Path) -> None:
         """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it."""
@@ -230,7 +239,7 @@ def as_inputs(
     if x is None:
         return None
     if isinstance(x, Mapping) and names is None:
-        return {name: jnp.asarray(column) for name, column in x.items()}
+        return {name: _as_array(column) for name, column in x.items()}
     columns_of = getattr(x, "column_names", getattr(x, "columns", ()))  # Arrow, pandas, polars
     known = list(x if isinstance(x, Mapping) else columns_of)
     called = [str(name) for name in known]  # as Arrow calls them, which tables are read through
@@ -243,7 +252,7 @@ def as_inputs(
         if wanted:
             columns = [x[known[called.index(name)]] for name in wanted]
             x = np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
-        inputs = jnp.asarray(x)
+        inputs = _as_array(x)
     except (TypeError, ValueError) as error:
         raise DataError("x must be an array of numbers, or a frame with columns of them") from error
     if model.input_shape is not None and inputs.shape[1:] != model.input_shape:
@@ -253,10 +262,35 @@ def as_inputs(
         )
     if not inputs.size:
         raise DataError(f"x holds no examples (its shape is {inputs.shape})")
-    bad = ~jnp.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
+    bad = ~np.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
     if bad.any():
         raise DataError(f"x holds a NaN or infinite value in example {int(bad.argmax())}")
-    return inputs if scaling is None else jnp.asarray(scaling(np.asarray(inputs)))
+    return inputs if scaling is None else scaling(inputs)
+
+
+def _as_array(x: Any) -> npt.NDArray[Any]:
+    """Numbers in the form that models take; on the host, where no shape has to be compiled for."""
+    array = np.asarray(x)
+    if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(f"{array.dtype} are no numbers")
+    return array.astype(device_dtype(array), copy=False)
+
+
+def count_inputs(inputs: Any) -> int | None:
+    """How many examples there are; ``None`` where models have no inputs."""
+    return None if inputs is None else len(jax.tree.leaves(inputs)[0])
+
+
+def predict_shared(
+    model: Model, hypotheses: Params, cluster: int, inputs: Any
+) -> npt.NDArray[np.float32]:
+    """What one of several hypotheses predicts."""
+    examples = count_inputs(inputs)
+    if examples is None:
+        params = jax.tree.map(lambda a: a[cluster], hypotheses)
+        return np.asarray(model.apply(params, None, None))
+    jobs = Job(np.array([cluster], np.int32), None, None)
+    return predict_each(Own(model), {}, hypotheses, jobs, inputs, np.zeros(examples, np.int64))
 
 
 def scored_clients(data: ClientData, part: str) -> Ints:
@@ -329,8 +363,14 @@ def make_scores(
 def decode(
     model: Model, prediction: npt.NDArray[Any], label_names: tuple[str, ...] | None
 ) -> npt.NDArray[Any]:
-    """Labels of log-probabilities, in words if there are words; means as they are."""
+    """Labels of log-probabilities, in words if there are words; means as they are.
+
+    A class without a word, where the model has more classes than the data has words, was never
+    seen. It is no answer: the most probable class that has a word is.
+    """
     if model.kind == "regression":
         return prediction
-    labels = prediction.argmax(axis=-1)
-    return np.asarray(labels if label_names is None else np.asarray(label_names)[labels])
+    if label_names is None:
+        return np.asarray(prediction.argmax(axis=-1))
+    labels = prediction[..., : len(label_names)].argmax(axis=-1)
+    return np.asarray(np.asarray(label_names)[labels])

@@ -19,9 +19,11 @@ from sartor.engine.optimizers import (
     Searched,
     build,
 )
-from sartor.engine.planning import Planner, in_order
+from sartor.engine.planning import Planner
+from sartor.engine.predicting import predict_each
 from sartor.engine.programs import Recipe, trainer
 from sartor.engine.rounds import Chunk, one_round, run_rounds
+from sartor.engine.sampling import Sampler, in_order
 from sartor.engine.schedule import Spans, padded, ragged, steps_of
 from sartor.engine.scoring import (
     Against,
@@ -60,6 +62,7 @@ __all__ = [
     "Passed",
     "Planner",
     "Recipe",
+    "Sampler",
     "Scored",
     "Searched",
     "Spans",
@@ -77,6 +80,7 @@ __all__ = [
     "pick",
     "positions",
     "predict",
+    "predict_each",
     "ragged",
     "run_rounds",
     "score_shared",

@@ -168,9 +168,11 @@ class TrialReading:
     @classmethod
     def of(
         cls, data: ClientData, select: Select, folds: int, cover: tuple[float, ...], seed: int
-    ) -> TrialReading:
-        """What seen clients of a data set would read."""
+    ) -> TrialReading | None:
+        """What clients of a data set would read; ``None`` if no seen one can hold anything out."""
         trials = make_trials(data, select, folds, seed)
+        if not data.seen[trials.client].any():
+            return None
         held = bool((data.sizes("validation")[data.seen] > 0).all())
         parts = 1 + int(trials.fold.max(initial=0))
         whole = select == "train" or (select == "holdout" and held)
@@ -201,16 +203,19 @@ class TrialLosses:
     Attributes:
         losses: [jobs, 2] each trial's mean loss on what it held out, and on every second example
             of that; NaN before it has ended.
+        ended: how many have ended. Counting them anew after every block would take longer than the
+            trials where there are very many.
     """
 
     def __init__(self, path: Path | None, identity: str, jobs: int) -> None:
         self.path, self.identity = path, identity
         self.losses = np.full((jobs, 2), np.nan)
-        self._saved = time.monotonic()
+        self._next_save = time.monotonic() + SAVE_SECONDS
         if path is not None and path.exists() and read_metadata(path).get("identity") == identity:
             found = load_arrays(path, "")["losses"]
             if found.shape == self.losses.shape:  # earlier versions have saved one number
                 self.losses = found.copy()
+        self.ended = int(self.done.sum())
 
     @property
     def done(self) -> Bools:
@@ -221,11 +226,13 @@ class TrialLosses:
         """Note the losses of some trials; a trial that diverged has an infinite loss."""
         held = np.asarray(block.held_loss)
         fine = block.finite & ~np.isnan(held).any(axis=1)
+        self.ended += int(np.isnan(self.losses[block.jobs, 0]).sum())
         self.losses[block.jobs] = np.where(fine[:, None], held, np.inf)
-        if time.monotonic() - self._saved > SAVE_SECONDS or self.done.all():
-            if self.path is not None:
-                save_tree(self.path, {"losses": self.losses}, {"identity": self.identity})
-            self._saved = time.monotonic()
+        began = time.monotonic()
+        if self.path is not None and (began > self._next_save or self.ended == len(self.losses)):
+            save_tree(self.path, {"losses": self.losses}, {"identity": self.identity})
+            now = time.monotonic()
+            self._next_save = now + SAVE_SECONDS * max(1, 10 * (now - began))  # 5% of the time
 
 
 class HeldOut(NamedTuple):
@@ -356,7 +363,13 @@ def warn_of_fallbacks(name: str, select: Select, how: npt.NDArray[np.str_]) -> N
             "that have enough examples",
             stacklevel=5,
         )
-    if prior:
+    if prior == len(how):
+        warnings.warn(
+            f"{name}: no client has enough data to hold anything out, so nothing can be chosen; "
+            "all take the smallest λ there is, and a guard keeps the central model",
+            stacklevel=5,
+        )
+    elif prior:
         warnings.warn(
             f"{name}: {prior} of {len(how)} clients have too little data to hold anything out, and "
             "take what is best on average for the others",

@@ -136,9 +136,9 @@ class Work(NamedTuple):
         with Bar(f"{self.name}: trials", jobs.number, self.progress) as bar:
             for block in self.train(jobs, losses.done) if jobs.number else ():
                 losses.note(block)
-                bar.update(int(losses.done.sum()))
-                if not losses.done.all():
-                    self.stop(int(losses.done.sum()), f"of {jobs.number} trials")
+                bar.update(losses.ended)
+                if losses.ended < jobs.number:
+                    self.stop(losses.ended, f"of {jobs.number} trials")
         held = HeldOut.of(trials, losses.losses.reshape(-1, len(candidates), 2))
         central = self._central_losses(trials) if task.given is not None else None
         cost = self.source.work(task, self.recipe, jobs)

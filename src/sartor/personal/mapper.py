@@ -14,6 +14,7 @@ rounds, :class:`Mapper` the settings and the end.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any, get_args
 
@@ -47,6 +48,7 @@ from sartor.personal.choosing import COVER, Choices, Select, TrialReading, as_co
 from sartor.personal.mixture import Mixture
 from sartor.personal.task import Task
 from sartor.randomness import mix
+from sartor.types import Ints
 
 JOINT = "joint.safetensors"
 """The file, next to the clients' models, that keeps the joint rounds."""
@@ -149,6 +151,13 @@ class Mapper(Personal):
         metadata = {**task.data.metadata, CLUSTER: task.cluster}
         data = dataclasses.replace(task.data, metadata=metadata)
         joint = Joint.after(self, task, seed)
+        if joint.reading is None and len(self.cover) > 1:
+            warnings.warn(
+                "Mapper: no seen client has enough data to hold anything out, so joint rounds take "
+                f"the smallest λ of the cover, {self.cover[0]:g}; give it a cover of one λ to take "
+                "another",
+                stacklevel=4,
+            )
         how: dict[str, Any] = {"seed": seed, "engine": task.engine, "start": given}
         checkpoint = folder and folder / JOINT
         if checkpoint is not None:
@@ -174,7 +183,7 @@ class Joint(Central, listed=False):
         q: the number of central hypotheses; every client stays with its own.
         local_epochs: passes of a client over its data for a local model.
         local_batch: examples in a step of that.
-        reading: what trials read.
+        reading: what trials read; ``None`` if no client can be tried.
     """
 
     mapper: Mapper = dataclasses.field(default_factory=Mapper)
@@ -208,6 +217,10 @@ class Joint(Central, listed=False):
         cluster = data.metadata[CLUSTER].astype(np.int32)
         return {**self.rule.attributes(data), "cluster": cluster}
 
+    def strata(self, data: ClientData) -> Ints | None:
+        """The rule's."""
+        return self.rule.strata(data)
+
     def begin(self, state: Any, fit: Fit) -> Any:
         """Start from a central model as the rule does."""
         return self.rule.begin(state, fit)
@@ -221,20 +234,19 @@ class Joint(Central, listed=False):
         rate: Any = jnp.full(len(cohort.sizes), mapper.learning_rate)  # type: ignore[arg-type]
         how: dict[str, Any] = {"hypothesis": f, "keeps": mapper.keep_local}
 
-        if len(mapper.cover) == 1:  # there is nothing to choose
+        if len(mapper.cover) == 1 or self.reading is None:  # there is nothing to choose, or to try
             lambda_ = jnp.full(len(cohort.sizes), mapper.cover[0])
             known = {"learning_rate": rate, "lambda": lambda_}
             local = personalize(cohort, recipe, h_c, values=known, **how)
         else:
             # 1. For every λ, the local model that minimises the loss of the mixture.
-            assert self.reading is not None
             cover = jnp.array(self.reading.cover)
             tried = trial(
                 cohort, recipe, h_c, {"lambda": cover}, self.reading, self.reading.parts,
                 values={"learning_rate": rate}, **how,
             )  # fmt: skip
             # 2. The best of them; of equals, the smallest λ. A client that cannot be tried takes
-            # the λ that is best on average for the others.
+            # the λ that is best on average for the others; where nobody can, the smallest one.
             mean = jnp.where(tried.tried[:, None], tried.losses, 0).sum(axis=0)
             losses = jnp.where(tried.tried[:, None], tried.losses, mean)
             best = len(cover) - 1 - losses[:, ::-1].argmin(axis=1)

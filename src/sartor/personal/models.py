@@ -16,16 +16,17 @@ from sartor.central import CentralModel
 from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, write_manifest
 from sartor.central.model import (
     as_inputs,
+    count_inputs,
     decode,
     make_scores,
     mark_trained,
+    predict_shared,
     refuse_trained,
     scored_clients,
 )
 from sartor.central.settings import describe, models_in
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
-from sartor.data.encoding import text_of
 from sartor.data.names import check_names
 from sartor.data.scaling import Scaling
 from sartor.data.trained import Trained
@@ -41,6 +42,7 @@ from sartor.engine import (
     Spans,
     positions,
     predict,
+    predict_each,
     ragged,
     score_shared,
 )
@@ -49,6 +51,7 @@ from sartor.evaluation import Scores
 from sartor.files import replacing, save_tree
 from sartor.locks import locked
 from sartor.models import Model, Params, check
+from sartor.personal.asking import clients_of, id_of
 from sartor.personal.store import ModelStore, OnDemand
 from sartor.randomness import mix
 from sartor.types import Floats, Ints
@@ -144,35 +147,80 @@ class PersonalModels:
         return objective.whole(*own)
 
     def predict_proba(
-        self, client: str, x: Any, *, strict: bool = False
+        self, client: Any, x: Any, *, strict: bool = False
     ) -> npt.NDArray[np.float32]:
-        """Class probabilities [n, classes] under a client's own model."""
+        """Class probabilities [n, classes] under a client's own model; see :meth:`predict`."""
         if self.model.kind == "regression":
             raise ConfigError("a regression model predicts numbers, not probabilities: use predict")
         return np.exp(self._apply(client, x, strict))
 
-    def predict(self, client: str, x: Any, *, strict: bool = False) -> npt.NDArray[Any]:
+    def predict(self, client: Any, x: Any, *, strict: bool = False) -> npt.NDArray[Any]:
         """Labels (in words, if the data had words) or means under a client's own model.
 
-        A client that has none gets the central model; with ``strict`` an error.
+        Args:
+            client: the client's id; or a list, an array or a column with an id for each example.
+            x: the examples.
+            strict: whether a client that has no model is an error. Otherwise it gets the central
+                model; of several, the one that most clients belong to.
         """
         return decode(self.model, self._apply(client, x, strict), self.label_names)
 
-    def _apply(self, client: str, x: Any, strict: bool) -> npt.NDArray[np.float32]:
+    def _apply(self, client: Any, x: Any, strict: bool) -> npt.NDArray[np.float32]:
         inputs = as_inputs(self.model, x, self.feature_names, self.scaling)
-        objective, own, central, job = self._model_of(client, strict)
-        return np.asarray(predict(objective, own, central, inputs, job))
+        asked, number = clients_of(client, count_inputs(inputs))
+        own = [k for k, name in enumerate(asked) if name in self.clients]
+        others = [k for k, name in enumerate(asked) if name not in self.clients]
+        if others and (strict or self.given is None):
+            raise self._unknown([asked[k] for k in others])
+        if inputs is None:  # a model predicts the same for all examples
+            return np.stack([self._density(name) for name in asked])[number]
+        most = self.store.at_once
+        groups = [own[begin : begin + most] for begin in range(0, len(own), most)]
+        found = []
+        for group in [*groups, others] if others else groups:
+            rows = np.flatnonzero(np.isin(number, group))
+            mine = jax.tree.map(lambda a, rows=rows: a[rows], inputs)
+            model = np.searchsorted(group, number[rows])
+            found.append((rows, self._predict([asked[k] for k in group], mine, model)))
+        order, said = (np.concatenate(column) for column in zip(*found, strict=True))
+        prediction = np.empty_like(said)
+        prediction[order] = said
+        return prediction
 
-    def _model_of(self, client: str, strict: bool) -> tuple[Objective, Leaves, Params, Job]:
+    def _predict(self, names: list[str], inputs: Any, number: Ints) -> npt.NDArray[np.float32]:
+        """Predictions for examples of clients that all have a model, or all have none."""
+        if names[0] in self.clients:
+            own, jobs = self.store.gather(names), self._jobs(names)
+            return predict_each(self.objective, own, self.hypotheses, jobs, inputs, number)
+        assert self.given is not None
+        return predict_shared(self.model, self.given.hypotheses, self._usual, inputs)
+
+    def _density(self, client: str) -> npt.NDArray[np.float32]:
+        objective, own, central, job = self._model_of(client, strict=False)
+        return np.asarray(predict(objective, own, central, None, job))
+
+    def _model_of(self, client: Any, strict: bool) -> tuple[Objective, Leaves, Params, Job]:
         """A client's objective, own leaves, central hypotheses and job; see :meth:`params`."""
-        client = text_of(client)  # ids are texts everywhere
+        client = id_of(client)
         if client in self.clients:
             job = jax.tree.map(lambda a: a[0], self._jobs([client]))
             return self.objective, self.store.get(client), self.hypotheses, job
         if strict or self.given is None:
-            raise DataError(f"there is no model for client {client!r}; there are {len(self)}")
-        usual = Counter(self.cluster.values()).most_common(1)[0][0]
-        return Own(self.model), {}, self.given.hypotheses, Job(usual, None, None)
+            raise self._unknown([client])
+        return Own(self.model), {}, self.given.hypotheses, Job(self._usual, None, None)
+
+    def _unknown(self, clients: list[str]) -> DataError:
+        named = ", ".join(map(repr, clients[:3])) + (" …" if len(clients) > 3 else "")
+        several = f"{len(clients)} clients ({named})" if len(clients) > 1 else f"client {named}"
+        return DataError(
+            f"there is no model for {several}; there are {len(self)}: fit them too"
+            + ", or leave out strict for the central model" * (self.given is not None)
+        )
+
+    @cached_property
+    def _usual(self) -> int:
+        """The central hypothesis that most clients belong to."""
+        return Counter(self.cluster.values()).most_common(1)[0][0]
 
     def _jobs(self, clients: Sequence[str]) -> Job:
         """What the objective has to know about some clients."""

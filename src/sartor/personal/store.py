@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -35,6 +35,9 @@ from sartor.files import (
 
 IN_MEMORY = min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
 """The most bytes of models kept in memory; larger sets are kept in files."""
+
+GATHERED = 2**28
+"""The most bytes of models that predict at a time, unless one takes more."""
 
 
 class Shard(NamedTuple):
@@ -106,8 +109,10 @@ class ModelStore:
     ) -> None:
         self.shapes = dict(shapes)
         self.identity = identity
-        one = sum(int(np.prod(s.shape)) * np.dtype(s.dtype).itemsize for s in shapes.values())
-        if directory is None and one * expected > IN_MEMORY:
+        self.bytes = sum(
+            int(np.prod(s.shape)) * np.dtype(s.dtype).itemsize for s in shapes.values()
+        )
+        if directory is None and self.bytes * expected > IN_MEMORY:
             with explaining_writes(tempfile.gettempdir()):
                 directory = Path(tempfile.mkdtemp(prefix="sartor-models-"))
             self._cleanup = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
@@ -161,6 +166,29 @@ class ModelStore:
         number, place = self._places[client]
         return self.shards[number].read(self.shapes, place)
 
+    def gather(self, clients: Sequence[str]) -> Stack:
+        """The models of some clients, stacked in that order."""
+        out = {name: np.empty((len(clients), *a.shape), a.dtype) for name, a in self.shapes.items()}
+        wanted: dict[int, list[tuple[int, int]]] = {}  # by shard
+        for row, client in enumerate(clients):
+            number, place = self._places[client]
+            wanted.setdefault(number, []).append((row, place))
+        for number, these in wanted.items():
+            shard, rows, places = self.shards[number], *np.array(these).T
+            if isinstance(shard.where, Path) and 8 * len(rows) < len(shard.ids):
+                for row, place in these:  # of a file, only what is needed
+                    for name, leaf in shard.read(self.shapes, place).items():
+                        out[name][row] = leaf
+                continue
+            for name, leaf in shard.read(self.shapes).items():
+                out[name][rows] = leaf[places]
+        return out
+
+    @property
+    def at_once(self) -> int:
+        """How many models are gathered at a time."""
+        return max(1, GATHERED // max(self.bytes, 1))
+
     def copy_to(self, directory: Path) -> None:
         """Write all shards into another directory."""
         for number, shard in enumerate(self.shards):
@@ -195,6 +223,11 @@ class OnDemand:
     widest: int
 
     directory: ClassVar[None] = None
+    at_once: ClassVar[int] = 1
+
+    def gather(self, clients: Sequence[str]) -> Stack:
+        """There is nothing to gather."""
+        raise ConfigError(NOT_KEPT)
 
     def get(self, client: str) -> Stack:
         """There is nothing to get."""
