@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 import sartor
-from sartor.evaluation.statistics import bootstrap_interval
+from sartor.evaluation import mean_interval
 
 CENTRAL = sartor.FedAvg(learning_rate=0.01)
 CLUSTER = sartor.HypCluster(learning_rate=0.01, warm_rounds=25)
@@ -46,7 +46,7 @@ def main() -> None:
     print("| policy | expected | on held-out examples | on test examples | 95% interval |")
     print("|---|---|---|---|---|")
     for name, found in promised.items():
-        low, high = bootstrap_interval(gains[name])
+        low, high, _ = mean_interval(gains[name])
         print(
             f"| {name} | {found['gain']:+.3f} | {found['held_out']:+.3f} | "
             f"{gains[name].mean():+.3f} | {low:+.3f} to {high:+.3f} |"

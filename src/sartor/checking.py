@@ -40,6 +40,8 @@ WORDS = {
     '{name = "adam", learning_rate = 0.01}',
     "CentralModel": "a central model, as FedAvg().fit(...) gives",
     "PersonalModels": "personal models, as Finetune().fit(...) gives",
+    "Automatic": "sartor.engine.Automatic(...)",
+    "Searched": "sartor.engine.Searched(...)",
     "GradientTransformation": "an optax transformation",
     "ClientData": "sartor's ClientData, made with sartor.data.from_frame, from_arrays, from_dict "
     "or open",
@@ -471,7 +473,7 @@ def _made(name: str, table: dict[str, Any], hint: Any) -> Any:
         return table
     kind: Any = kinds[0]
     try:
-        if hasattr(kind, "of"):
+        if isinstance(inspect.getattr_static(kind, "of", None), classmethod):
             return kind.of(table)
         values = {key: value for key, value in table.items() if key != "name"}
         check_table("", values, _hints_once(kind))

@@ -1,13 +1,17 @@
-"""Files written whole or not at all, and trees of arrays as safetensors (never pickle)."""
+"""Files written whole or not at all, and trees of arrays as safetensors (never pickle).
+
+Whatever is written here carries a digest of its content, and is compared with it when it is read.
+Files of earlier versions have none, and are read as they are.
+"""
 
 import contextlib
-import errno
+import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,11 +20,25 @@ import numpy.typing as npt
 from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
 
-from sartor.errors import FileError, SartorError
+from sartor.documents import parse_json
+from sartor.errors import FileError, SartorError, explaining_writes
+from sartor.locks import LOCK, locked, locked_file
 from sartor.trees import Tree, flatten, unflatten
 
 UNFINISHED = re.compile(r"\..+-[0-9a-f]{8}\.(part|new|old)")
 """The names of unfinished files and directories, next to their final place."""
+
+SUMS = "SHA256SUMS"
+"""The file with the checksums of a finished directory, as the command ``sha256sum`` has them."""
+
+DAMAGED = "restore it from a copy, or delete it and run the same work again: what is sound is kept"
+"""What to do about a file whose digest is wrong."""
+
+_HEADER, _DATA = "sartor.header", "sartor.data"
+"""Where a safetensors file keeps digests of its header and of its arrays."""
+
+_sound: dict[str, set[tuple[int, ...]]] = {_HEADER: set(), _DATA: set()}
+"""The files that this process has verified. One that is written anew is another file."""
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -41,7 +59,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     """A new file to fill, which takes the place of ``path`` when the block ends well."""
     part = _beside(path, "part")
     try:
-        with _naming(path):
+        with explaining_writes(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with part.open("xb") as file:
                 yield file
@@ -72,7 +90,9 @@ def sweep(directory: Path) -> None:
     >>> list(folder.iterdir())
     []
     """
-    for path in filter(is_unfinished, list(directory.rglob(".*"))):
+    for path in list(directory.rglob(".*")):
+        if not UNFINISHED.fullmatch(path.name):
+            continue
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -86,7 +106,7 @@ def is_free(path: Path) -> bool:
 
 def is_unfinished(path: Path) -> bool:
     """Whether a path is something being written, or left by a killed write."""
-    return UNFINISHED.fullmatch(path.name) is not None
+    return UNFINISHED.fullmatch(path.name) is not None or path.name.endswith(LOCK)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -97,25 +117,85 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read JSON, or say which file is damaged."""
     with _reading(path, "not readable JSON"):
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_bytes())
+
+
+def write_sums(directory: Path, names: Iterable[str]) -> None:
+    """Write the checksums of some files of a directory; :func:`check_sum` compares with them."""
+    lines = [f"{sha256_of(directory / name)}  {name}\n" for name in names]
+    write_atomic(directory / SUMS, "".join(lines))
+
+
+def check_sum(directory: Path, name: str) -> Path:
+    """Refuse a file that has changed since the checksums of its directory were written.
+
+    Returns:
+        The file. It may be missing, and without checksums it is taken as it is.
+    """
+    path, sums = directory / name, directory / SUMS
+    if path.exists() and sums.exists():
+        with _reading(sums, "damaged"):
+            lines = sums.read_text(encoding="utf-8").splitlines()
+            known = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+            if name not in known:
+                raise ValueError(f"{name} is not in it")
+        with _reading(path, "not readable"):
+            found = sha256_of(path)
+        if known[name] != found:
+            raise FileError(
+                f"{path} has changed since it was written: its SHA-256 is not the one in {SUMS}; "
+                "restore it from a copy or run it again; if you have changed it on purpose, delete "
+                f"{SUMS}"
+            )
+    return path
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hex, as the command ``sha256sum`` has it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def save_tree(path: Path, tree: Tree, metadata: Mapping[str, str]) -> None:
     """Write a tree of arrays and some text about it into one file, atomically."""
     arrays = {name: np.asarray(leaf, order="C") for name, leaf in flatten(tree).items()}
-    write_atomic(path, to_safetensors(arrays, dict(metadata)))
+    content = memoryview(to_safetensors(arrays, dict(metadata)))
+    end = 8 + int.from_bytes(content[:8], "little")
+    header, data = json.loads(bytes(content[8:end])), content[end:]
+    about = header.setdefault("__metadata__", {})
+    about[_DATA] = hashlib.sha256(data).hexdigest()
+    about[_HEADER] = _header_digest(header)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # arrays are aligned
+    with writing(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(data)
+
+
+def _header_digest(header: dict[str, Any]) -> str:
+    """The digest of a header, with the digest of the arrays but without its own."""
+    about = {key: text for key, text in header["__metadata__"].items() if key != _HEADER}
+    plain = json.dumps({**header, "__metadata__": about}, sort_keys=True)
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def tree_digest(path: Path) -> str | None:
+    """The digest of all that :func:`save_tree` wrote; ``None`` for a file of an earlier version."""
+    with _opened(path) as file:
+        return (file.metadata() or {}).get(_HEADER)
 
 
 def read_metadata(path: Path) -> dict[str, str]:
     """The text that :func:`save_tree` wrote."""
     with _opened(path) as file:
-        return dict(file.metadata() or {})
+        metadata = dict(file.metadata() or {})
+        return {key: text for key, text in metadata.items() if key not in _sound}
 
 
 def load_tree(path: Path, like: Tree, index: int | None = None) -> Tree:
     """Read a tree of the structure of ``like``; with ``index``, one entry of stacked arrays."""
     wanted = {name: tuple(leaf.shape) for name, leaf in flatten(like).items()}
-    with _opened(path) as file:
+    with _opened(path, _DATA) as file:
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
         skipped = 0 if index is None else 1
         stored = {name: tuple(part.get_shape())[skipped:] for name, part in parts.items()}
@@ -132,7 +212,7 @@ def load_tree(path: Path, like: Tree, index: int | None = None) -> Tree:
 
 def load_arrays(path: Path, prefix: str) -> dict[str, npt.NDArray[Any]]:
     """Read the arrays whose names begin with a prefix, by the rest of their names."""
-    with _opened(path) as file:
+    with _opened(path, _DATA) as file:
         names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
         return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
 
@@ -144,43 +224,28 @@ def replacing(path: str | os.PathLike[str], ours: Callable[[Path], bool]) -> Ite
     An empty directory is replaced, and one for which ``ours`` is true; anything else is refused.
     """
     path = Path(path).expanduser().resolve()
-    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or ours(path))):
-        raise FileError(
-            f"{path} exists, and holds something that is not replaced; it is left untouched, "
-            "choose another directory or remove it"
-        )
     new, old = _beside(path, "new"), _beside(path, "old")
-    try:
-        with _naming(path):
-            new.mkdir(parents=True)
-            yield new
-            for file in (*new.iterdir(), new):
-                _flush(file)
-            if path.exists():
-                path.rename(old)
-            new.rename(path)
-            _flush(path.parent)
-    finally:
-        if old.exists() and not path.exists():
-            old.rename(path)
-        shutil.rmtree(new, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Turn an error of writing into one that names the file and the remedy."""
-    try:
-        yield
-    except FileError:
-        raise
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)
-        remedy = "free some space or choose another directory, then go on"
-        raise FileError(
-            f"cannot write {path}: {error.strerror or error}; what was there before is untouched; "
-            + (remedy if full else "choose another directory")
-        ) from error
+    with locked_file(path), locked(path) if path.is_dir() else contextlib.nullcontext():
+        if not (is_free(path) or (path.is_dir() and ours(path))):
+            raise FileError(
+                f"{path} exists, and holds something that is not replaced; it is left untouched, "
+                "choose another directory or remove it"
+            )
+        try:
+            with explaining_writes(path):
+                new.mkdir(parents=True)
+                yield new
+                for file in (*new.iterdir(), new):
+                    _flush(file)
+                if path.exists():
+                    path.rename(old)
+                new.rename(path)
+                _flush(path.parent)
+        finally:
+            if old.exists() and not path.exists():
+                old.rename(path)
+            shutil.rmtree(new, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def _flush(path: Path) -> None:
@@ -191,11 +256,36 @@ def _flush(path: Path) -> None:
         os.close(handle)
 
 
+def verify_tree(path: Path) -> None:
+    """Refuse a file of :func:`save_tree` that has changed since it was written."""
+    with _opened(path, _DATA):
+        pass
+
+
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path, part: str = _HEADER) -> Iterator[Any]:
+    """A safetensors file with a sound header; with ``_DATA``, the arrays are sound, too."""
     wrong = "damaged or not a safetensors file"
     with _reading(path, wrong), safe_open(path, framework="numpy") as file:
+        stat = path.stat()
+        seen = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+        if seen not in _sound[part]:
+            _verify(path, part)
+            _sound[part].add(seen)
         yield file
+
+
+def _verify(path: Path, part: str) -> None:
+    with path.open("rb") as file:
+        header = parse_json(file.read(int.from_bytes(file.read(8), "little")))
+        known = {key: header.get("__metadata__", {}).get(key) for key in _sound}
+        if not any(known.values()):
+            return  # an earlier version wrote it
+        sound = known[_HEADER] == _header_digest(header)
+        if sound and part == _DATA:
+            sound = known[_DATA] == hashlib.file_digest(file, "sha256").hexdigest()
+        if not sound:
+            raise FileError(f"{path} is damaged: its digest is not that of its content; {DAMAGED}")
 
 
 def _reading(path: Path, wrong: str) -> contextlib.AbstractContextManager[None]:

@@ -75,7 +75,7 @@ def test_interpolation_is_a_candidate_with_each_lambda(found):
 def test_policies_are_means_over_clients(found):
     told = found.policies()
     assert set(told) == {*found.held_out, "as advised"}
-    assert all(set(of) == {"gain", "held_out", "low", "high"} for of in told.values())
+    assert all(set(of) == {"gain", "held_out", "low", "high", "rough"} for of in told.values())
     local = told["local"]
     assert local["gain"] == pytest.approx(found.gain["local"].mean())
     assert local["low"] < local["held_out"] < local["high"]
@@ -127,7 +127,7 @@ def pair():
     other = dataclasses.replace(data, columns={**data.columns, "y": y})
     other = other.select(list(data.ids)[::-1])
     guarded = {**QUICK, "local": dataclasses.replace(QUICK["local"], guard=True)}
-    model, mixing = logistic(features=2, classes=2), sartor.Dapper(cover=(0.5,))
+    model, mixing = logistic(features=2, classes=2, scale=False), sartor.Dapper(cover=(0.5,))
     return tuple(
         advise(d, model, **quick, interpolation=mixing)
         for d, quick in ((data, QUICK), (other, guarded))
@@ -394,7 +394,10 @@ def test_regression_assumes_the_loss_of_the_largest_label_on_the_other_side(labe
     y = np.array(labels)
     data = sartor.data.from_dict({c: {"x": np.ones((3, 1)), "y": y} for c in "ab"})
     largest = max(y.reshape(3, -1), key=lambda label: label @ label)
-    assert default_largest_loss(linear(features=1), data) == ((largest - -largest) ** 2).sum()
+    assert (
+        default_largest_loss(linear(features=1, scale=False), data)
+        == ((largest - -largest) ** 2).sum()
+    )
 
 
 def test_classification_assumes_the_loss_of_a_tenth_of_the_uniform_probability():

@@ -72,7 +72,7 @@ class APFL(sartor.Central, listed=False):  # other tests list all algorithms
 
 
 ALGORITHM = APFL(rounds=12, cohort=3, epochs=3)
-MODEL = sartor.models.linear(2)
+MODEL = sartor.models.linear(2, scale=False)
 
 
 def test_equals_a_plain_loop():
@@ -104,7 +104,7 @@ def test_equals_a_plain_loop():
 def test_alpha_of_zero_is_fedavg():
     data = tiny_data()
     ours = dataclasses.replace(ALGORITHM, alpha=0.0).fit(MODEL, data, seed=3)
-    theirs = sartor.FedAvg(rounds=12, cohort=3, epochs=3, server_momentum=0.0)
+    theirs = sartor.FedAvg(rounds=12, cohort=3, epochs=3, learning_rate=0.05, server_momentum=0.0)
     fitted = theirs.fit(MODEL, data, seed=3)
     np.testing.assert_allclose(as_vector(ours.params), as_vector(fitted.params), atol=1e-6)
 

@@ -15,7 +15,7 @@ from sartor.central.settings import describe
 from sartor.engine import Objective, Own, Recipe
 from sartor.errors import ConfigError
 
-MODEL = sartor.models.linear(2)
+MODEL = sartor.models.linear(2, scale=False)
 
 
 @pytest.fixture(autouse=True)

@@ -77,7 +77,7 @@ class Scaffold(sartor.Central, listed=False):  # other tests list all algorithms
 
 
 ALGORITHM = Scaffold(rounds=12, cohort=3, epochs=3)
-MODEL = sartor.models.linear(2)
+MODEL = sartor.models.linear(2, scale=False)
 
 
 def test_equals_a_plain_loop():

@@ -19,7 +19,7 @@ def domains(sizes=(30, 10, 20, 5), domain=("a", "a", "b", "b"), seed=0):
     return sartor.data.from_arrays(x, y, client, domain=np.array(domain)[client])
 
 
-LOGISTIC = sartor.models.logistic(features=3, classes=2)
+LOGISTIC = sartor.models.logistic(features=3, classes=2, scale=False)
 
 
 @pytest.mark.parametrize("weights", ["size", "uniform"])
@@ -96,6 +96,89 @@ def test_a_rare_domain_counts_though_few_rounds_see_it(cohort, counts):
     assert float(central.params["h"]) == pytest.approx(4 / 3, abs=0.25)
 
 
+def rare_domain(share, clients=1000, each=20, seed=0):
+    """Two domains that need different models; the rare one has this share of the clients."""
+    draw = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(clients), each)
+    rare = owner < share * clients
+    x = draw.standard_normal((len(owner), 3)).astype(np.float32)
+    score = 3 * np.where(rare, x[:, 1], x[:, 0]) + draw.logistic(size=len(owner))
+    domain = np.where(rare, "rare", "usual")
+    return sartor.data.from_arrays(x, (score > 0).astype(int), owner, domain=domain)
+
+
+def loss_by_domain(central, data):
+    scores = central.evaluate(data, part="train")
+    domain = np.array(scores.domain)
+    return {name: scores.loss[domain == name].mean() for name in ("rare", "usual")}
+
+
+@pytest.mark.parametrize("share", [0.002, 0.005])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(k, marks=() if k < 2 else pytest.mark.soak) for k in range(10)]
+)
+def test_a_rare_domain_does_not_shake_the_model(seed, share):
+    data, model = rare_domain(share, seed=seed), LOGISTIC
+    found = loss_by_domain(sartor.Agnostic(rounds=500).fit(model, data, seed=seed), data)
+    usual = loss_by_domain(sartor.FedAvg(rounds=500).fit(model, data, seed=seed), data)
+    assert max(found.values()) < np.log(2)  # a guess
+    assert found["rare"] < usual["rare"]
+
+
+@pytest.mark.filterwarnings("ignore:Agnostic ends with a training loss")
+@pytest.mark.parametrize(
+    ("weights", "counts"),
+    [("size", "population"), ("uniform", "population"), ("size", "window")],
+)
+def test_seats_for_a_rare_domain_leave_the_mean_update_unchanged(weights, counts):
+    # Steps so small that the model stays where it is: in the end it has moved by the sum of the
+    # updates of all rounds. Clients have sizes and targets of their own; those of rare ones are
+    # larger.
+    draw = np.random.default_rng(0)
+    owner = np.repeat(np.arange(100), draw.integers(1, 9, 100) * np.where(np.arange(100) < 3, 4, 1))
+    y = (0.3 * draw.normal(size=100)[owner] + 1 + (owner < 3)).astype(np.float32)
+    domain = np.where(owner < 3, "rare", np.where(owner < 40, "some", "most"))
+    data = sartor.data.from_arrays(np.zeros((len(y), 1), np.float32), y, owner, domain=domain)
+    step = 1e-5
+
+    def update(cohort, rounds, window):
+        algorithm = sartor.Agnostic(
+            rounds=rounds, cohort=cohort, batch=100, server_learning_rate=step, server_momentum=0.0,
+            domain_step=0.0, weights=weights, counts=counts, window=window,
+        )  # fmt: skip
+        return float(algorithm.fit(QUADRATIC, data).params["h"]) / (step * rounds)
+
+    assert update(10, 4000, 40) == pytest.approx(update(100, 400, 4), rel=0.02)
+
+
+def test_runs_with_a_rare_domain_resume_and_ignore_the_order_of_clients(tmp_path):
+    data = rare_domain(0.01, clients=200, each=4)
+    algorithm = sartor.Agnostic(rounds=12)
+    whole = algorithm.fit(LOGISTIC, data, seed=3)
+    path = tmp_path / "checkpoint"
+    sartor.Agnostic(rounds=5).fit(LOGISTIC, data, seed=3, checkpoint=path)
+    resumed = algorithm.fit(LOGISTIC, data, seed=3, checkpoint=path)
+    jax.tree.map(np.testing.assert_array_equal, resumed.params, whole.params)
+    turned = data.select(data.ids[::-1])
+    other = algorithm.fit(LOGISTIC, turned, seed=3, engine=sartor.Engine(lanes=3))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), other.params, whole.params
+    )
+
+
+def test_mapper_keeps_the_seats_of_a_rare_domain():
+    data = rare_domain(0.01, clients=200, each=8)
+    central = sartor.Agnostic(rounds=60).fit(LOGISTIC, data)
+    mapper = sartor.Mapper(rounds=40, cohort=10, cover=(0.0, 0.5), select="train")
+    personal = mapper.fit(central, data)
+    # Two clients are rare, and take two of ten seats in every round, where 1% of them are due.
+    visits = personal.central.cost.down > 0
+    rare = data.metadata["domain"] == "rare"
+    per_round = personal.central.cost.down[visits].min()
+    assert personal.central.cost.down[rare].tolist() == [40 * per_round] * 2
+    assert loss_by_domain(personal, data)["rare"] < np.log(2)
+
+
 def test_every_client_can_be_a_domain():
     data = domains().split(unseen=0.25, seed=0)
     central = sartor.Agnostic(domains="clients", rounds=5, cohort=3).fit(LOGISTIC, data)
@@ -134,7 +217,7 @@ def test_large_losses_do_not_overflow():
     y = (300 * draw.standard_normal(40)).astype(np.float32)
     client = np.repeat(np.arange(4), 10)
     data = sartor.data.from_arrays(x, y, client, domain=np.array(["a", "b"])[client % 2])
-    model = sartor.models.linear(features=2)
+    model = sartor.models.linear(features=2, scale=False)
     algorithm = sartor.Agnostic(rounds=5, cohort=4, domain_step=1.0, learning_rate=0.001)
     weights = algorithm.fit(model, data).history["domain_weights"]
     assert np.isfinite(weights).all()

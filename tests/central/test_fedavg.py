@@ -27,7 +27,7 @@ def classification(clients=6, size=30, classes=3, seed=0, uneven=True):
     return sartor.data.from_arrays(x, y, client)
 
 
-MODEL = sartor.models.logistic(features=4, classes=3)
+MODEL = sartor.models.logistic(features=4, classes=3, scale=False)
 
 
 def close(a, b, tolerance=1e-5):
@@ -161,7 +161,7 @@ def test_streams_hold_the_largest_cohort_and_the_row_that_idle_lanes_read(seed):
 
 def test_another_seed_or_step_size_finds_the_compiled_program_again():
     data, engine = classification(clients=40), sartor.Engine()
-    same, _ = separate(sartor.FedAvg())
+    same, _ = separate(sartor.FedAvg(learning_rate=0.05))
     program = engine_rounds._compiled(same, MODEL, engine, 1, 25)
     before, results = program.compiled, []
     for seed, rate in ((0, 0.05), (1, 0.05), (1, 0.2)):
@@ -177,7 +177,7 @@ def test_targets_must_have_the_shape_of_predictions(shape):
     y = np.ones((8, *shape), np.float32)
     data = sartor.data.from_arrays(np.ones((8, 3)), y, [0, 0, 0, 0, 1, 1, 1, 1])
     outputs = 2 if shape == (2,) else 1
-    model = sartor.models.linear(3, outputs)
+    model = sartor.models.linear(3, outputs, scale=False)
     if shape == (1,):
         with pytest.raises(DataError, match=r"target has shape \(1,\).*predicts \(\)"):
             sartor.FedAvg(rounds=1).fit(model, data)
@@ -204,7 +204,7 @@ def test_a_model_that_breaks_its_promise_is_refused_before_training(apply, words
 def test_integers_that_would_wrap_are_refused():
     data = sartor.data.from_dict({"a": ([[3_000_000_000]], [0]), "b": ([[1]], [1])})
     with pytest.raises(DataError, match=r"'x' holds 3000000000.*32 bits"):
-        sartor.FedAvg().fit(sartor.models.logistic(1, 2), data)
+        sartor.FedAvg().fit(sartor.models.logistic(1, 2, scale=False), data)
 
 
 def test_labels_of_another_vocabulary_are_refused():
@@ -212,7 +212,7 @@ def test_labels_of_another_vocabulary_are_refused():
         x = [[0.0], [1.0]] * 4
         return sartor.data.from_dict({k: (x, list(labels) * 4) for k in "ab"}).split(test=0.5)
 
-    model = sartor.models.logistic(1, 2)
+    model = sartor.models.logistic(1, 2, scale=False)
     central = sartor.FedAvg(rounds=2).fit(model, words("cat", "dog"))
     with pytest.raises(DataError, match=r"'cat' there and 'dog' here.*do not mean the same"):
         central.evaluate(words("dog", "emu"))
@@ -251,7 +251,7 @@ def test_checkpoints_of_other_optimizers_and_models_are_refused(tmp_path):
     sartor.FedAvg(rounds=3, server_optimizer=optax.sgd(1.0)).fit(MODEL, data, checkpoint=path)
     with pytest.raises(CheckpointError, match=r"algorithm\.server_optimizer"):
         sartor.FedAvg(rounds=3, server_optimizer=optax.sgd(2.0)).fit(MODEL, data, checkpoint=path)
-    smooth = sartor.models.logistic(features=4, classes=3, smoothing=0.2)
+    smooth = sartor.models.logistic(features=4, classes=3, smoothing=0.2, scale=False)
     with pytest.raises(CheckpointError, match=r"model\.loss"):
         sartor.FedAvg(rounds=3, server_optimizer=optax.sgd(1.0)).fit(smooth, data, checkpoint=path)
 
@@ -285,7 +285,7 @@ def test_any_sizes_train_and_score(sizes, cohort):
     data = sartor.data.from_arrays(None, draw.integers(0, 4, len(client)), client)
     model = sartor.models.categorical(4)
     central = sartor.FedAvg(rounds=3, cohort=cohort, learning_rate=0.3).fit(model, data)
-    scores = central.evaluate(data, part="train")
+    scores = central.evaluate(data, part="train", allow_trained=True)
     counts = np.stack([np.bincount(data.client(c)["y"], minlength=4) for c in data.ids])
     log_probs = np.asarray(model.apply(central.params, None, None))
     expected = -(counts * log_probs).sum(axis=1) / np.array(sizes)
@@ -330,7 +330,7 @@ def test_data_that_the_model_cannot_take_is_refused_before_training():
     with pytest.raises(DataError, match=r"client '\d+', column 'y'.*3.*classes=4"):
         sartor.FedAvg().fit(MODEL, data)
     with pytest.raises(DataError, match=r"takes \{'x': \(5,\)\}, but .* has \{'x': \(4,\)\}"):
-        sartor.FedAvg().fit(sartor.models.logistic(5, 4), data)
+        sartor.FedAvg().fit(sartor.models.logistic(5, 4, scale=False), data)
     with pytest.raises(DataError, match="density model takes no inputs"):
         sartor.FedAvg().fit(sartor.models.categorical(4), data)
     numbers = sartor.data.from_arrays(np.ones((4, 4)), np.ones(4), [0, 0, 1, 1])
@@ -353,15 +353,15 @@ def test_training_that_ends_worse_than_a_guess_says_so():
     data = classification()
     owners = np.repeat(data.ids, data.sizes())
     large = sartor.data.from_arrays(1e4 * data.columns["x"], data.columns["y"], owners)
-    with pytest.warns(UserWarning, match=r"FedAvg ends with .* a guess \(any class"):
-        sartor.FedAvg(rounds=10, cohort=3).fit(MODEL, large, seed=0)
-    line = sartor.models.linear(features=4)
+    with pytest.warns(UserWarning, match=r"FedAvg ends with .* a guess \(the shares of the cl"):
+        sartor.FedAvg(rounds=10, cohort=3, learning_rate=0.05).fit(MODEL, large, seed=0)
+    line = sartor.models.linear(features=4, scale=False)
     slow = sartor.FedAvg(rounds=10, learning_rate=1e-4)
     x = data.columns["x"]
     numbers = sartor.data.from_arrays(x, 50 + x[:, 0], owners)
-    with pytest.warns(UserWarning, match="always the mean.* standardize features and targets"):
+    with pytest.warns(UserWarning, match="worse than a guess .the mean of all targets"):
         slow.fit(line, numbers, seed=0)
-    with pytest.warns(UserWarning, match="always 0"):  # its targets have no variance to compare
+    with pytest.warns(UserWarning, match="the mean of all targets: 0"):
         slow.fit(line, sartor.data.from_arrays(100 * x, np.full(len(x), 5.0), owners), seed=0)
 
 
@@ -375,12 +375,15 @@ def test_a_warning_of_losses_knows_training_examples_alone():
     hidden = np.setdiff1d(np.arange(len(wild)), np.concatenate(train))
     wild[hidden] += 1e6 * (-1) ** np.arange(len(hidden))
     other = dataclasses.replace(numbers, columns={**numbers.columns, "y": wild})
-    line, slow = sartor.models.linear(features=4), sartor.FedAvg(rounds=10, learning_rate=1e-4)
-    with pytest.warns(UserWarning, match="always the mean"):
+    line, slow = (
+        sartor.models.linear(features=4, scale=False),
+        sartor.FedAvg(rounds=10, learning_rate=1e-4),
+    )
+    with pytest.warns(UserWarning, match="worse than a guess .the mean of all targets"):
         slow.fit(line, other, seed=0)
 
 
 def test_words_are_no_numbers_to_regress_on():
     words = sartor.data.from_dict({"a": ([[0.0], [1.0]], ["yes", "no"])})
     with pytest.raises(DataError, match=r"labels are words \(no, yes, ...\)"):
-        sartor.FedAvg(rounds=1).fit(sartor.models.linear(features=1), words, seed=0)
+        sartor.FedAvg(rounds=1).fit(sartor.models.linear(features=1, scale=False), words, seed=0)

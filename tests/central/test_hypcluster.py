@@ -29,12 +29,12 @@ def two_tasks(clients=8, size=24, seed=0, validation=0.0):
     return (data.split(validation=validation, seed=0) if validation else data), kind
 
 
-LOGISTIC = sartor.models.logistic(features=3, classes=2)
+LOGISTIC = sartor.models.logistic(features=3, classes=2, scale=False)
 
 
 def test_one_cluster_from_a_random_start_is_fedavg_bit_for_bit():
     data, _ = two_tasks()
-    model = sartor.models.mlp(3, (5,), classes=2)
+    model = sartor.models.mlp(3, (5,), classes=2, scale=False)
     common = {"rounds": 6, "cohort": 3, "learning_rate": 0.1}
     one = sartor.HypCluster(q=1, start="random", **common).fit(model, data, seed=3)
     fedavg = sartor.FedAvg(**common).fit(model, data, seed=3)
@@ -45,7 +45,7 @@ def test_one_cluster_from_a_random_start_is_fedavg_bit_for_bit():
 def test_permuted_clusters_permute_the_result(monkeypatch):
     data, _ = two_tasks()
     algorithm = sartor.HypCluster(q=3, start="random", rounds=5, cohort=4, learning_rate=0.3)
-    model = sartor.models.mlp(3, (5,), classes=2)
+    model = sartor.models.mlp(3, (5,), classes=2, scale=False)
     plain = algorithm.fit(model, data, seed=1)
     order = np.array([2, 0, 1])
 
@@ -82,7 +82,7 @@ def test_every_start_trains_and_separates_contradicting_clients(start):
     algorithm = sartor.HypCluster(
         q=2, start=start, rounds=30, cohort=6, learning_rate=0.5, warm_rounds=2, restarts=2
     )
-    model = sartor.models.mlp(3, (4,), classes=2)
+    model = sartor.models.mlp(3, (4,), classes=2, scale=False)
     central = algorithm.fit(model, data, seed=0)
     assert adjusted_rand_score(kind, central.assign(data)) == 1.0
     assert central.history["share"].shape == (30, 4)
@@ -101,7 +101,7 @@ def test_an_empty_cluster_keeps_parameters_and_memory():
     data, _ = two_tasks()
     algorithm = sartor.HypCluster(q=2, rounds=3, warm_rounds=1, cohort=4, learning_rate=0.1)
     states = []
-    model = sartor.models.mlp(3, (4,), classes=2)
+    model = sartor.models.mlp(3, (4,), classes=2, scale=False)
     algorithm.fit(model, data, seed=0, on_chunk=lambda c: states.append((c.stop, c.state)))
     (stop, first), second = states[0], states[1][1]
     assert stop == 1  # only hypothesis 0 has moved; in round 2 only hypothesis 1 does
@@ -197,7 +197,7 @@ def test_a_clustering_goes_on_from_where_it_was(start):
 def test_start_must_be_of_the_same_class():
     data, _ = two_tasks(clients=10)
     start = sartor.FedAvg(rounds=1).fit(LOGISTIC, data)
-    other = sartor.models.mlp(3, (3,), classes=2)
+    other = sartor.models.mlp(3, (3,), classes=2, scale=False)
     with pytest.raises(ConfigError, match="another class"):
         sartor.FedAvg(rounds=1).fit(other, data, start=start)
     named = dataclasses.replace(data, label_names=("no", "yes"))

@@ -97,7 +97,7 @@ def test_a_failed_stream_leaves_nothing(files):
     pa.parquet.write_table(t, files / "bad.parquet")
     with pytest.raises(DataError, match="column 'height', row 199"):
         sartor.data.open(files / "bad.parquet", **ROLES, memory_limit=10, cache=files / "cache")
-    assert list((files / "cache").iterdir()) == []
+    assert not (files / "cache").exists()
 
 
 def test_csv_types_do_not_depend_on_the_first_rows(tmp_path):

@@ -11,7 +11,7 @@ from sartor.engine.job import Job
 from sartor.engine.schedule import Schedule, schedule
 from sartor.randomness import key_data, mix
 
-MODEL = sartor.models.linear(2)
+MODEL = sartor.models.linear(2, scale=False)
 
 
 def regression(sizes=(5, 1, 8, 3), seed=0) -> sartor.ClientData:

@@ -8,7 +8,7 @@ import pytest
 from engine_cases import MODEL, as_vector, descend, examples, regression
 
 import sartor
-from sartor.engine import Own, Recipe, everybody, train_each
+from sartor.engine import Own, Recipe, blocks, everybody, train_each
 
 DATA = regression(sizes=(5, 1, 8, 3, 4, 6, 2))
 CENTRAL = jax.tree.map(lambda a: a[None], MODEL.init(jax.random.key(1)))
@@ -75,3 +75,14 @@ def test_without_examples_nothing_is_trained():
     start = as_vector(jax.tree.map(lambda a: a[0], CENTRAL))
     for own in found.values():
         np.testing.assert_array_equal(as_vector(own), start)
+
+
+def test_jobs_that_follow_each_other_with_the_same_draws_share_them():
+    jobs = everybody(DATA, 0, np.zeros(len(DATA), np.int64))
+    jobs = jobs.take(np.array([0, 0, 0, 3, 3, 1]))
+    assert blocks._shared(jobs).tolist() == [0, 0, 0, 1, 1, 2]
+    sizes = np.array([0, 5, 5, 3, 3, 1])  # λ = 0 trains nothing
+    jobs = jobs._replace(train=jobs.train._replace(sizes=sizes))
+    assert blocks._shared(jobs).tolist() == [0, 1, 1, 2, 2, 3]
+    jobs = jobs._replace(words=np.arange(6, dtype=np.uint64))
+    assert blocks._shared(jobs).tolist() == [0, 1, 2, 3, 4, 5]

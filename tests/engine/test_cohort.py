@@ -141,6 +141,12 @@ def test_attributes_are_numbers_of_every_client(group):
         broken(attributes=lambda self, data: {"group": group}).fit(MODEL, DATA)
 
 
+def test_strata_are_those_of_every_client():
+    algorithm = broken(strata=lambda self, data: np.zeros(7))
+    with pytest.raises(ConfigError, match=r"each of the 6 clients \(got an array of shape \(7,\)"):
+        dataclasses.replace(algorithm, cohort=3).fit(MODEL, DATA)
+
+
 def ends(ended, **how):
     """``clients`` of an algorithm whose jobs end in this way."""
 

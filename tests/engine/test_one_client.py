@@ -11,7 +11,7 @@ import pytest
 
 import sartor
 from sartor.central import fitting
-from sartor.engine import one_round
+from sartor.engine import Planner, one_round, run_rounds
 from sartor.personal.mapper import CLUSTER, Joint
 from sartor.personal.task import Task
 
@@ -32,7 +32,7 @@ def data() -> sartor.ClientData:
     )
 
 
-LOGISTIC = sartor.models.logistic(3, 2)
+LOGISTIC = sartor.models.logistic(3, 2, scale=False)
 ENGINE = sartor.Engine()
 
 
@@ -101,6 +101,27 @@ def test_uploads_of_single_clients_add_up(kind, data):
 def assert_close(one, other):
     for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+
+
+def test_uploads_of_clients_in_seats_add_up(data):
+    """The server tells a client how many others it stands for."""
+    domain = np.array(["rare", *["usual"] * 5])
+    data = dataclasses.replace(data, metadata={"domain": domain})
+    algorithm, _, state = rounds_of("Agnostic", data)
+    algorithm = dataclasses.replace(algorithm, cohort=3)
+    planner = Planner(algorithm, MODEL, data, state, ENGINE, seed=SEED)
+    (clients,), _, inputs = planner.plan(range(ROUND, ROUND + 1))
+    assert "c0" in [data.ids[k] for k in clients]
+    how = {"round": ROUND, "seed": SEED, "engine": ENGINE}
+    uploads = []
+    for place, k in enumerate(clients):
+        known = {name: values[0, place : place + 1] for name, values in inputs.attributes.items()}
+        mine = data.select([data.ids[k]])
+        told = one_round(algorithm, MODEL, mine, state, attributes=known, **how)
+        uploads.append(told.upload)
+    alone = jax.tree.map(lambda *parts: sum(map(np.asarray, parts)), *uploads)
+    (chunk, *_) = run_rounds(planner, state, ROUND)
+    assert_close(chunk.state.hypotheses, algorithm.server(state, alone).hypotheses)
 
 
 def test_it_is_the_round_of_a_run(data):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sartor.engine.planning import sample_cohorts
+from sartor.engine.sampling import sample_cohorts
 from sartor.engine.schedule import NOBODY, one_each, pack, room, schedule, steps_of
 from sartor.randomness import mix, shuffles, uniforms
 

@@ -9,21 +9,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import (
     Scores,
     benjamini_hochberg,
-    bootstrap_interval,
+    betting,
     compare,
     gains,
+    holm,
     mcnemar,
-    paired_t,
+    mean_interval,
+    mean_test,
     sign_flip,
     worst_decile,
 )
-from sartor.evaluation.statistics import quantiles
+from sartor.evaluation.statistics import BETS, quantiles
 
 values = st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=30)
 
@@ -34,85 +36,92 @@ def scores(name="a", loss=(1.0, 2.0), correct=None, sizes=None, **more) -> Score
     return Scores(name, ids, sizes, sizes, sizes > 0, loss, correct, **more)
 
 
-# The bootstrap
+# Intervals
 
 
-@pytest.mark.parametrize(
-    "draw, clients, least, most",
-    [
-        ("normal", 8, 0.915, 0.97),  # without the widening for few clients: 0.88
-        ("normal", 60, 0.935, 0.975),
-        ("exponential", 60, 0.915, 0.96),  # skewed: 0.937 in a long simulation, not 0.95
-        ("exponential", 200, 0.93, 0.97),
-    ],
-)
-def test_the_interval_covers_the_true_mean_as_often_as_documented(draw, clients, least, most):
-    rng, trials = np.random.default_rng(17), 1500
-    centred = rng.normal if draw == "normal" else lambda size: rng.exponential(size=size) - 1
-    hits = 0
-    for trial in range(trials):
-        low, high = bootstrap_interval(centred(size=clients), draws=400, seed=trial)
-        hits += low <= 0 <= high
-    assert least <= hits / trials <= most
-
-
-def test_the_weighted_interval_covers_the_weighted_mean_of_the_population():
-    rng, trials, hits = np.random.default_rng(5), 500, 0
-    for trial in range(trials):
-        weights = rng.integers(1, 10, size=50)
-        # the larger the weight, the larger the value: E[wv]/E[w] is not E[v]
-        low, high = bootstrap_interval(
-            weights + rng.normal(size=50), weights=weights, draws=400, seed=trial
-        )
-        hits += low <= 285 / 45 <= high  # Σ w² / Σ w over 1..9
-    assert 0.915 <= hits / trials <= 0.98
-
-
-@pytest.mark.parametrize("clients", [9_000, 40_000])
-def test_with_many_clients_the_interval_is_the_normal_one(clients):
-    v = np.random.default_rng(0).normal(3.0, 2.0, size=clients)
-    low, high = bootstrap_interval(v, draws=1000)
-    half = 1.96 * v.std() / math.sqrt(clients)
-    assert (high - low) / 2 == pytest.approx(half, rel=0.08)
-    assert (high + low) / 2 == pytest.approx(v.mean(), abs=0.15 * half)
+def test_the_interval_is_students_and_wider_only_where_values_are_skewed():
+    even = np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0] * 10)
+    low, high, rough = mean_interval(even)
+    wanted = stats.t.interval(0.95, 59, loc=0.0, scale=stats.sem(even))
+    assert (low, high) == pytest.approx(wanted, rel=1e-2) and not rough  # γ/6√p makes the rest
+    assert low <= wanted[0] and high >= wanted[1]
+    skewed = np.random.default_rng(0).exponential(size=60)
+    low, high, _ = mean_interval(skewed)
+    wanted = stats.t.interval(0.95, 59, loc=skewed.mean(), scale=stats.sem(skewed))
+    assert low == pytest.approx(wanted[0]) and high > wanted[1] + 0.02
+    turned = mean_interval(-skewed)
+    assert (turned.low, turned.high) == pytest.approx((-high, -low))
 
 
 @given(values, st.randoms())
-def test_the_interval_knows_no_order_and_stays_within_the_values(v, random):
-    shuffled = random.sample(v, len(v))
-    low, high = bootstrap_interval(v, draws=50)
-    assert bootstrap_interval(shuffled, draws=50) == (low, high)
-    assert min(v) - 1e-9 <= low <= high <= max(v) + 1e-9
+def test_the_interval_knows_no_order_and_holds_the_mean(v, random):
+    found = mean_interval(v)
+    assert str(mean_interval(random.sample(v, len(v)))) == str(found)
+    equal = np.ptp(v) <= 1e-12 * np.abs(v).max()
+    assert math.isnan(found.low) == math.isnan(found.high) == (len(v) < 5 or equal)
+    assert math.isnan(found.low) or found.low <= np.mean(v) <= found.high
+    assert found.rough == (not math.isnan(found.low))  # fewer than 40
+
+
+@given(values, st.floats(1e-3, 1e3), st.floats(-1e3, 1e3))
+def test_the_interval_moves_and_stretches_with_the_values(v, scale, shift):
+    v = [*v, 101.0, 150.0]  # so that they differ by more than rounding
+    found = mean_interval(v)
+    moved = mean_interval(scale * np.array(v) + shift)
+    wanted = [scale * end + shift for end in found[:2]]
+    assert moved[:2] == pytest.approx(wanted, rel=1e-6, abs=1e-6, nan_ok=True)
 
 
 @given(values)
 def test_equal_weights_weigh_nothing(v):
-    plain = bootstrap_interval(v, draws=50)
-    assert bootstrap_interval(v, [3.0] * len(v), draws=50) == pytest.approx(plain, abs=1e-9)
+    plain = mean_interval(v)
+    assert mean_interval(v, [3.0] * len(v)) == pytest.approx(plain, abs=1e-9, nan_ok=True)
 
 
-def test_the_seed_decides():
-    v = np.random.default_rng(0).normal(size=30)
-    assert bootstrap_interval(v, seed=1) == bootstrap_interval(v, seed=1)
-    assert bootstrap_interval(v, seed=1) != bootstrap_interval(v, seed=-1)
+@pytest.mark.parametrize("weight", [1.0, 1e-3])
+def test_a_client_that_hardly_weighs_hardly_counts(weight):
+    v = np.random.default_rng(0).normal(size=41)
+    whole = mean_interval(v[:40])
+    found = mean_interval(v, [1.0] * 40 + [weight])
+    assert (found == pytest.approx(whole, abs=1e-3)) == (weight < 1)
+    assert mean_interval(v[:40]).rough is False
+    assert mean_interval(v[:40], [1.0] * 39 + [0.5]).rough is True  # 39.6 clients
+    assert math.isnan(mean_interval(v[:9], [1.0] + [1e-6] * 8).low)  # one client, in fact
 
 
-@pytest.mark.parametrize("v", [[1.0], [1.0, np.inf], [np.inf, np.inf]])
-def test_where_nothing_can_be_said_the_interval_is_nan(v):
-    assert all(map(math.isnan, bootstrap_interval(v)))
+@pytest.mark.parametrize("v", [[1.0], [1.0, np.inf] * 20, [np.inf] * 9, [0.1] * 4, [0.1] * 400])
+def test_where_nothing_can_be_said_there_is_no_interval(v):
+    assert str(mean_interval(v)) == "Interval(low=nan, high=nan, rough=False)"
 
 
-def test_bootstrap_refuses_what_makes_no_sense():
+def test_one_client_that_differs_gives_an_interval_to_its_side():
+    low, high, rough = mean_interval([1.0] * 11 + [0.9])
+    assert low < 0.96 and 1.0 < high < 1.02 and rough
+
+
+def test_large_and_tiny_values_do_not_overflow():
+    v = np.random.default_rng(0).exponential(size=50)
+    plain = np.array(mean_interval(v)[:2])
+    for scale in (1e-200, 1e200):
+        assert mean_interval(scale * v)[:2] == pytest.approx(scale * plain)
+
+
+def test_an_interval_of_100_000_clients_takes_no_draws():
+    v = np.random.default_rng(0).exponential(size=100_000)
+    assert mean_interval(v)[:2] == pytest.approx(
+        stats.t.interval(0.95, 99_999, loc=v.mean(), scale=stats.sem(v)), rel=1e-3
+    )
+
+
+def test_intervals_refuse_what_makes_no_sense():
     with pytest.raises(DataError, match="one number for each client"):
-        bootstrap_interval([])
+        mean_interval([])
     with pytest.raises(DataError, match="leave out clients of weight zero"):
-        bootstrap_interval([1.0, 2.0], weights=[1.0, 0.0])
+        mean_interval([1.0, 2.0], weights=[1.0, 0.0])
     with pytest.raises(DataError, match="weights must be 2"):
-        bootstrap_interval([1.0, 2.0], weights=[1.0])
+        mean_interval([1.0, 2.0], weights=[1.0])
     with pytest.raises(ConfigError, match=r"level.*got 95"):
-        bootstrap_interval([1.0, 2.0], level=95)
-    with pytest.raises(ConfigError, match="draws"):
-        bootstrap_interval([1.0, 2.0], draws=0)
+        mean_interval([1.0, 2.0], level=95)
 
 
 # Quantiles and the worst decile
@@ -154,46 +163,95 @@ def test_mcnemar_is_never_too_bold(n):
         assert chance[p <= level].sum() <= level + 1e-9
 
 
-def test_paired_t_is_scipys_above_what_signs_can_show():
-    rng = np.random.default_rng(0)
-    n = rng.integers(2, 40, size=200)
-    a = [rng.exponential(size=m) + shift for m, shift in zip(n, rng.normal(size=200), strict=True)]
-    b = [rng.exponential(size=m) for m in n]
-    expected = [stats.ttest_rel(x, y).pvalue for x, y in zip(a, b, strict=True)]
-    floor = 2.0 ** (1 - n)
-    found = paired_t(np.concatenate(a) - np.concatenate(b), n)
-    assert found == pytest.approx(np.maximum(expected, floor), rel=1e-6)
-    assert 100 < np.sum(found > floor) < 200  # both sides of the rule were tried
+FAIR = [[-1.0, 1.0]]
 
 
-def test_paired_t_under_the_null_is_uniform_for_enough_examples():
-    rng = np.random.default_rng(1)
-    p = paired_t(rng.normal(size=(4000, 15)).ravel(), np.full(4000, 15))
-    assert stats.kstest(p, "uniform").pvalue > 0.001
-    p = paired_t(rng.normal(size=(4000, 4)).ravel(), np.full(4000, 4))
-    assert np.mean(p <= 0.05) == 0  # four examples cannot
+def test_betting_multiplies_what_examples_win_and_lose():
+    d = np.array([0.5, -0.25, 1.0])
+    wealth = np.mean([np.prod(1 + c * d / 2) for c in BETS])  # B = 2: so much can be lost
+    assert betting(d, [[-1, 1], [-2, 1], [-1, 2]], [3]) == pytest.approx(min(1, 2 / wealth))
+    many = np.tile(d, 20)
+    wealth = np.mean([np.prod(1 + c * many / 2) for c in BETS])
+    found = betting(np.r_[many, -many], [[-2, 2]] * 120, [60, 60])
+    assert found == pytest.approx([2 / wealth] * 2) and found[0] < 0.01
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99)), min_size=1, max_size=7),
+    st.floats(0.0, 1.0),
+)
+def test_betting_is_never_too_bold(models, mean):
+    """All labels of a client, each with its probability: P[p ≤ α and gained] ≤ α/2 under the null.
+
+    Examples have different models and different expected gains, of which only the mean is zero or
+    less. An expected gain of each example cannot be below zero at all if it is so with any label.
+    """
+    a, b = np.array(models).T
+    gain = np.stack([np.log(a / b), np.log((1 - a) / (1 - b))])  # of labels 0 and 1
+    low, high = gain.min(axis=0), gain.max(axis=0)
+    # The label probabilities that make the expected gains as large as their mean of zero allows.
+    width = np.maximum(high - low, 1e-12)
+    chance = np.clip(-low / width * mean, 0, 1)  # P[the better label], at most that of mean zero
+    worst = gain.argmin(axis=0)
+    total, examples = {}, np.arange(len(a))
+    for labels in itertools.product([0, 1], repeat=len(a)):
+        labels = np.array(labels)
+        weight = np.prod(np.where(labels == worst, 1 - chance, chance))
+        d = gain[labels, examples]
+        p = betting(d, np.stack([low, high], axis=1), [len(a)])[0]
+        if d.sum() > 0:
+            total[p] = total.get(p, 0) + weight
+    for level in total:
+        assert sum(w for p, w in total.items() if p <= level) <= level / 2 + 1e-9 or level == 1
+
+
+@given(st.lists(st.floats(-10, 1), min_size=1, max_size=30))
+def test_what_looks_like_a_gain_is_none_if_the_sum_is_negative(d):
+    """Small wins and one large loss: no product exceeds 1, whatever can be lost and gained."""
+    d = np.array(d) - max(0.0, np.mean(d))
+    hurt = betting(d, [[-10.0, 1.0]] * len(d), [len(d)])
+    assert betting(np.r_[d, 0.0], [[-10.0, 1.0]] * (len(d) + 1), [len(d) + 1]) == hurt
+    both = betting(np.r_[d, -d], [[-10.0, 10.0]] * (2 * len(d)), [2 * len(d)])
+    assert both == 1.0  # neither side wins where the sum is zero
 
 
 @pytest.mark.parametrize(
-    "differences, expected",
+    "differences, ranges, expected",
     [
-        ([0.7], 1.0),
-        ([0.0], 1.0),
-        ([0.0, 0.0, 0.0], 1.0),
-        ([0.3, 0.3], 0.5),
-        ([0.1] * 5, 0.0625),
-        ([0.1, 0.1 + 1e-16, 0.1 - 1e-16], 0.25),
-        ([1.0, -1.0], 1.0),
-        ([np.inf, 0.1, 0.2], 1.0),
-        ([np.inf, -np.inf], 1.0),
+        ([0.7], FAIR, 1.0),
+        ([0.0] * 3, FAIR * 3, 1.0),
+        ([0.0] * 3, [[0.0, 0.0]] * 3, 1.0),
+        ([5.0], [[3.0, 9.0]], 0.65),  # a gain for certain, if the range holds: not by one example
+        ([5.0] * 5, [[3.0, 9.0]] * 5, 0.0),
+        ([0.1] * 50, [[-np.inf, np.inf]] * 50, 1.0),
+        ([np.inf, 0.1, 0.2], [[-1.0, np.inf]] * 3, 1.0),
+        ([np.inf, -np.inf], [[-np.inf, np.inf]] * 2, 1.0),
     ],
 )
-def test_paired_t_at_the_edges(differences, expected):
+def test_betting_at_the_edges(differences, ranges, expected):
     with np.errstate(all="raise"):
-        assert paired_t(differences, [len(differences)]) == pytest.approx([expected])
+        found = betting(differences, ranges, [len(differences)])
+    assert found == pytest.approx([expected], abs=0.02)
 
 
 # Many clients
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_is_closed_testing_with_bonferroni(p):
+    """A value is the largest adjusted one of all groups of tests that hold it."""
+    adjusted = holm(p)
+    by_hand = [0.0] * len(p)
+    for place, k in enumerate(np.argsort(p, kind="stable")):
+        behind = np.sort(p)[: place + 1] * (len(p) - np.arange(place + 1))
+        by_hand[k] = min(1.0, behind.max())
+    assert adjusted == pytest.approx(by_hand)
+    assert all(a >= b for a, b in zip(adjusted, p, strict=True))
+
+
+def test_holm_leaves_out_what_was_not_tested():
+    assert holm([0.02, None, math.nan, 0.03]) == [0.04, None, None, 0.04]
+    assert holm([]) == []
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
@@ -228,9 +286,13 @@ def test_of_500_unchanged_clients_many_look_changed_and_almost_none_is_believed(
     n, better = np.full(520, 200), np.repeat(np.arange(520) < 20, 200)
     central, own = rng.random((2, n.sum()))
     base = scores("central", central, central < 0.5, n)
-    found = gains(scores("own", own - better, own - better / 2 < 0.5, n, baseline=base), metric)
+    ranges = np.tile([-1.0, 2.0], (len(own), 1))
+    own = scores(
+        "own", own - better, own - better / 2 < 0.5, n, baseline=base, example_range=ranges
+    )
+    found = gains(own, metric)
     assert (found.sign[:20] == 1).all() and found.beyond_chance[:20].all()
-    assert np.sum(found.p_value[20:] < 0.05) >= 12
+    assert metric == "loss" or np.sum(found.p_value[20:] < 0.05) >= 12
     assert np.sum(found.beyond_chance[20:]) <= 4
     assert np.sum(found.sign[20:] != 0) > 400
 
@@ -243,16 +305,34 @@ def test_gains_are_positive_when_loss_falls_and_accuracy_rises():
     assert gains(own, "accuracy").p_value.tolist() == [1.0, 1.0, 1.0]
 
 
-def test_fractional_correctness_is_tested_like_loss():
+def test_fractional_correctness_is_tested_within_its_limits():
     rng = np.random.default_rng(0)
     a, b = rng.random((2, 30))
     found = gains(scores("a", a, a, [30], baseline=scores("b", b, b, [30])), "accuracy")
-    assert found.p_value == pytest.approx([stats.ttest_rel(a, b).pvalue])
+    assert found.p_value == pytest.approx(betting(a - b, FAIR * 30, [30]))
+
+
+def test_by_loss_nothing_is_said_if_nobody_knows_what_could_have_been_lost():
+    base = scores("central", np.full(900, 2.0), sizes=[30] * 30)
+    own = scores("own", np.full(900, 1.0), sizes=[30] * 30, baseline=base)
+    found = gains(own, "loss")
+    assert found.p_value is None and found.beyond_chance is None and (found.sign == 1).all()
+    assert found.select(np.arange(30) < 3).p_value is None
+    change = own.summary().loss_change
+    assert change.gained == 1.0 and change.gained_beyond_chance is None
+    assert str(own.summary()).splitlines()[-1].split()[-2:] == ["–", "–"]
+    known = scores(
+        "own", np.full(900, 1.0), sizes=[30] * 30, baseline=base, example_range=FAIR * 900
+    )
+    assert known.summary().loss_change.gained_beyond_chance == 1.0
 
 
 def test_infinite_losses_are_equal_to_each_other_and_prove_nothing():
     base = scores("central", [np.inf, 1.0, np.inf, 1.0], sizes=[1, 1, 2])
-    own = scores("own", [np.inf, np.inf, 1.0, 1.0], sizes=[1, 1, 2], baseline=base)
+    anything = [[-np.inf, np.inf]] * 4
+    own = scores(
+        "own", [np.inf, np.inf, 1.0, 1.0], sizes=[1, 1, 2], baseline=base, example_range=anything
+    )
     found = gains(own, "loss")
     assert found.change.tolist() == [0, -np.inf, np.inf]
     assert found.sign.tolist() == [0, -1, 1] and not found.beyond_chance.any()
@@ -261,7 +341,7 @@ def test_infinite_losses_are_equal_to_each_other_and_prove_nothing():
 def test_gains_need_a_baseline_and_a_metric():
     with pytest.raises(DataError, match="'own' have no baseline"):
         gains(scores("own"), "loss")
-    with pytest.raises(ConfigError, match="'loss' or 'accuracy'"):
+    with pytest.raises(ConfigError, match=r"'loss', 'accuracy'|'loss' or 'accuracy'"):
         gains(scores("own", baseline=scores("b")), "auc")
     with pytest.raises(DataError, match="has no accuracy"):
         gains(scores("own", baseline=scores("b")), "accuracy")
@@ -305,6 +385,33 @@ def test_sign_flip_with_ties_and_nothing():
     assert sign_flip([5.0]) == 1.0
     assert sign_flip(np.full(40, 1.0), draws=99) == 0.01  # never zero
     assert math.isnan(sign_flip([np.inf, 1.0]))
+
+
+@pytest.mark.parametrize("n", [6, 11, 25, 60])
+def test_the_test_of_a_mean_is_as_careful_as_sign_flips_and_the_interval(n):
+    rng, larger = np.random.default_rng(n), set()
+    for d in (rng.normal(0.5, size=n), rng.exponential(size=n) - 0.6, rng.choice([-1, 2.0], n)):
+        p, signs = mean_test(d), sign_flip(d)
+        by_interval = optimize.brentq(lambda a, d=d: _reach(d, 1 - a), 1e-12, 1 - 1e-12)
+        assert p == pytest.approx(max(signs, by_interval), abs=1e-6)
+        larger.add(signs > by_interval)
+    assert n > 6 or True in larger
+
+
+def _reach(d, level):
+    """How far the interval reaches beyond zero, to the side that is nearer to it."""
+    low, high, _ = mean_interval(d, level=level)
+    return min(-low, high)
+
+
+def test_the_test_of_a_mean_at_the_edges():
+    assert mean_test([]) == mean_test([3.0]) == mean_test([0.0] * 30) == 1.0
+    assert mean_test([0.5] * 6) == 2**-5  # equal differences: what their signs can show
+    assert math.isnan(mean_test([np.inf, 1.0]))
+    d = np.random.default_rng(0).normal(0.3, size=30)
+    assert mean_test(d) == mean_test(d[::-1])
+    assert mean_test(d[:9]) == pytest.approx(mean_test(d[:9], weights=[2.0] * 9))
+    assert mean_test(-d[:9]) == pytest.approx(mean_test(d[:9]))
 
 
 def test_compare_by_hand():

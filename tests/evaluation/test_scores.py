@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sartor.errors import ConfigError, DataError
-from sartor.evaluation import Scores, bootstrap_interval, gains, worst_decile
+from sartor.evaluation import Scores, gains, mean_interval, worst_decile
 
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=12)
 
@@ -166,25 +166,25 @@ def test_the_summary_by_hand():
 
 def test_the_summary_is_made_of_the_public_functions():
     scores = random_scores(np.random.default_rng(0).integers(1, 30, size=80))
-    s = scores.summary(seed=7)
+    s = scores.summary()
     found = gains(scores, "loss")
-    assert s.accuracy.interval == bootstrap_interval(scores.accuracy, seed=7)
+    assert s.accuracy.interval == mean_interval(scores.accuracy)[:2]
     assert s.accuracy.worst_decile == worst_decile(scores.accuracy, higher_is_better=True)
     assert s.loss.weighted_mean == pytest.approx(scores.example_loss.mean(dtype=float))
     assert s.loss_change.mean == pytest.approx((scores.baseline.loss - scores.loss).mean())
     assert s.accuracy_change.mean == pytest.approx(
         (scores.accuracy - scores.baseline.accuracy).mean()
     )
-    assert s.loss_change.interval == bootstrap_interval(found.change, seed=7)
+    assert s.loss_change.interval == mean_interval(found.change)[:2]
     assert s.loss_change.hurt == np.mean(scores.loss > scores.baseline.loss)
     change = s.accuracy_change
     assert change.gained + change.hurt + change.unchanged == pytest.approx(1)
     forgot = scores.extra["mixture_loss"] - scores.extra["central_mixture_loss"]
     assert s.forgetting.mean == pytest.approx(forgot.mean())
     assert s.mixture_loss.mean == pytest.approx(scores.extra["mixture_loss"].mean())
-    north = scores.select(np.array(scores.domain) == "north").summary(seed=7)
+    north = scores.select(np.array(scores.domain) == "north").summary()
     assert s.groups["domain=north"].loss == north.loss
-    assert s.groups["unseen"].accuracy == scores.unseen_only().summary(seed=7).accuracy
+    assert s.groups["unseen"].accuracy == scores.unseen_only().summary().accuracy
 
 
 def test_groups_share_the_verdicts_of_all_clients():
@@ -198,7 +198,11 @@ def test_groups_share_the_verdicts_of_all_clients():
     central_scores = Scores("FedAvg", **facts, example_loss=central)
     shift = np.repeat(rng.normal(0, 0.3, 100), 40)
     s = Scores(
-        "Local", **facts, example_loss=central + noise - 0.5 + shift, baseline=central_scores
+        "Local",
+        **facts,
+        example_loss=central + noise - 0.5 + shift,
+        baseline=central_scores,
+        example_range=np.tile([-1.5, 1.5], (n.sum(), 1)),
     ).summary()
     assert 0 < s.loss_change.hurt_beyond_chance < s.loss_change.hurt
     for name in ("gained_beyond_chance", "hurt_beyond_chance", "hurt", "mean"):
@@ -225,7 +229,7 @@ def test_every_summary_is_json_and_an_aligned_text(n, accuracy, baseline):
     assert found["loss"]["percentiles"]["50"] == pytest.approx(s.loss.percentiles[50])
     assert (found["accuracy"] is not None) == accuracy
     assert (found["loss_change"] is not None) == baseline
-    for block in str(s).split("\n\n"):
+    for block in str(s).partition("\n\nrough: ")[0].split("\n\n"):
         rows = [line for line in block.splitlines() if "," in line[:20] and "test ex" not in line]
         assert len({len(row) for row in rows}) == 1
 
@@ -255,7 +259,26 @@ def test_infinite_losses_stay_visible():
     assert "inf" in str(s)
 
 
-def test_seeds_repeat_and_differ():
-    s = random_scores([2] * 20)
-    assert s.summary(seed=1) == s.summary(seed=1)
-    assert s.summary(seed=1) != s.summary(seed=2)
+def test_intervals_of_few_clients_are_marked_in_words():
+    few, enough = random_scores([2] * 20), random_scores([2] * 40)
+    assert few.summary().loss.rough and " rough " in str(few.summary())
+    assert "rough: fewer than 40 clients, so unusual ones may be missing" in str(few.summary())
+    assert not enough.summary().loss.rough and enough.summary().groups["seen"].loss.rough
+    alone = random_scores([2] * 4, baseline=False).summary()
+    assert alone.to_dict()["loss"]["interval"] == [None, None] and "rough" not in str(alone)
+
+
+def test_clients_that_are_all_alike_have_no_interval():
+    s = Scores("a", tuple("klmnop"), [1] * 6, [2] * 6, [True] * 6, np.ones(12), np.ones(12))
+    assert math.isnan(s.summary().accuracy.interval[0]) and s.summary().accuracy.mean == 1.0
+
+
+def test_a_range_belongs_to_each_example_and_is_selected_with_it():
+    ranges = np.stack([-np.arange(3.0), np.arange(3.0)], axis=1)
+    facts = dict(client=("k", "l"), size=[1, 1], test_size=[2, 1], seen=[True, False])
+    s = Scores("a", **facts, example_loss=np.ones(3), example_range=ranges)
+    assert s.select([False, True]).example_range.tolist() == [[-2.0, 2.0]]
+    assert s.select([True, False]).example_range.tolist() == [[0.0, 0.0], [-1.0, 1.0]]
+    for wrong in (ranges[:2], ranges[:, ::-1], ranges * np.nan):
+        with pytest.raises(DataError, match="example_range must hold a least and a most"):
+            Scores("a", **facts, example_loss=np.ones(3), example_range=wrong)

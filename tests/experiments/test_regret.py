@@ -34,7 +34,7 @@ def test_regret_of_policies():
 def test_settings_are_checked():
     with pytest.raises(ConfigError, match="one for each fold"):
         RegretSettings(samples=(4,))
-    with pytest.raises(ConfigError, match="intervals need at least 2"):
+    with pytest.raises(ConfigError, match="give at least 2, or 5 for intervals"):
         RegretSettings(seeds=1)
     assert RegretSettings().seed != 0  # the rules of advice were developed on seed 0
 

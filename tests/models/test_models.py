@@ -109,6 +109,40 @@ def test_linear_regression_has_squared_loss():
     assert loss.tolist() == [4.0]
 
 
+@pytest.mark.parametrize("classes, form", [(2, "classification"), (5, "density")])
+def test_the_gain_range_holds_the_gain_of_every_label(classes, form):
+    """Its ends are the gains of the worst and the best label."""
+    model = Model(lambda key: {}, lambda params, x, key: x, kind=form, classes=classes)
+    shape = (classes,) if form == "density" else (6, classes)
+    before, after = (jax.nn.log_softmax(jax.random.normal(k, shape)) for k in jax.random.split(KEY))
+    every = [
+        model.score_of(before, jnp.full(6, y))[0] - model.score_of(after, jnp.full(6, y))[0]
+        for y in range(classes)
+    ]
+    least, most = model.gain_range(before, after, jnp.zeros(6, int), jnp.zeros(2))
+    np.testing.assert_allclose(least, np.min(every, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(most, np.max(every, axis=0), rtol=1e-6)
+    never = jnp.log(jnp.array([[0.5, 0.5, 0.0]]))  # both models exclude a label: no difference
+    assert [
+        float(end[0]) for end in model.gain_range(never, never, jnp.zeros(1), jnp.zeros(2))
+    ] == [
+        0.0,
+        0.0,
+    ]
+
+
+def test_the_gain_range_of_several_outputs_adds_up():
+    model = sartor.models.linear(2, outputs=3)
+    draw = np.random.default_rng(0)
+    before, after = draw.normal(size=(2, 4, 3))
+    labels = np.array([[-1.0, -2.0, -3.0], [1.0, 2.0, 0.0]])
+    ys = labels[0] + draw.random((500, 4, 3)) * (labels[1] - labels[0])
+    gain = ((ys - before) ** 2 - (ys - after) ** 2).sum(axis=2)
+    least, most = model.gain_range(before, after, jnp.zeros((4, 3)), jnp.asarray(labels))
+    assert (least <= gain.min(axis=0) + 1e-5).all() and (gain.max(axis=0) <= most + 1e-5).all()
+    np.testing.assert_allclose(least + most, 2 * gain.mean(axis=0), atol=0.5)  # it is linear
+
+
 @given(st.sampled_from([2, 5]), st.sampled_from([1, 3]), st.integers(0, 99), st.floats(0, 100))
 def test_probabilities_sum_to_one(classes, features, seed, scale):
     model = sartor.models.mlp(features, (7,), classes=classes)

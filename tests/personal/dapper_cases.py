@@ -8,7 +8,7 @@ import numpy as np
 import sartor
 
 SIZES = (23, 1, 60, 8, 40, 17)
-MODEL = sartor.models.mlp(4, (6,), classes=3)
+MODEL = sartor.models.mlp(4, (6,), classes=3, scale=False)
 DENSITY = sartor.models.categorical(symbols=8)
 
 

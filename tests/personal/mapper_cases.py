@@ -6,8 +6,8 @@ import numpy as np
 
 import sartor
 
-MODEL = sartor.models.mlp(4, (6,), classes=3)
-LOGISTIC = sartor.models.logistic(4, 3)
+MODEL = sartor.models.mlp(4, (6,), classes=3, scale=False)
+LOGISTIC = sartor.models.logistic(4, 3, scale=False)
 
 
 def clients(sizes=(23, 6, 60, 8, 40, 17), seed=0):

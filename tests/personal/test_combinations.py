@@ -6,13 +6,14 @@ import functools
 import itertools
 
 import numpy as np
+import plain
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sartor
 
-MODEL = sartor.models.logistic(features=3, classes=4)
+MODEL = sartor.models.logistic(features=3, classes=4, scale=False)
 
 CENTRAL = {
     "FedAvg": sartor.FedAvg(rounds=3, cohort=4),
@@ -22,12 +23,12 @@ CENTRAL = {
     "BregmanClusters": sartor.BregmanClusters(rounds=3, cohort=4, q=2),
 }
 PERSONAL = {
-    "Local": sartor.Local(epochs=2),
-    "Finetune": sartor.Finetune(epochs=2),
-    "Dapper": sartor.Dapper(cover=(0.0, 0.5, 1.0), r=2),
-    "Dapper, guarded": sartor.Dapper(cover=(0.5,), r=2, step="weight", guard=True),
-    "Mapper": sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=2, cohort=4),
-    "Mapper, apart": sartor.Mapper(cover=(0.0, 0.5, 1.0), joint=False),
+    "Local": plain.Local(epochs=2),
+    "Finetune": plain.Finetune(epochs=2),
+    "Dapper": plain.Dapper(cover=(0.0, 0.5, 1.0), r=2),
+    "Dapper, guarded": plain.Dapper(cover=(0.5,), r=2, step="weight", guard=True),
+    "Mapper": plain.Mapper(cover=(0.0, 0.5, 1.0), rounds=2, cohort=4),
+    "Mapper, apart": plain.Mapper(cover=(0.0, 0.5, 1.0), joint=False),
 }
 
 

@@ -7,12 +7,13 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import plain
 import pytest
 from dapper_cases import DENSITY, MODEL, clients, same, trial_losses
+from plain import Dapper
 
 import sartor
 from sartor.errors import ConfigError
-from sartor.personal.dapper import Dapper
 from sartor.personal.sources import clients_sample
 from sartor.trees import flatten
 
@@ -31,7 +32,7 @@ def central(data):
 @pytest.mark.filterwarnings("ignore:Dapper")
 def test_lambda_one_is_finetune_on_the_same_stream(data, central, step, epochs):
     dapper = Dapper(cover=(1.0,), r=5, step=step, learning_rate=0.05, batch=8)
-    finetune = sartor.Finetune(epochs=epochs, learning_rate=0.05, batch=8)
+    finetune = plain.Finetune(epochs=epochs, learning_rate=0.05, batch=8)
     a, b = dapper.fit(central, data, seed=3), finetune.fit(central, data, seed=3)
     for client in data.ids:
         same(a.params(client), b.params(client), 1e-6)
@@ -92,7 +93,7 @@ def test_weighted_form_converges_to_the_normal_equations():
     w = draw.standard_normal((4, d))
     y = (np.einsum("knd,kd->kn", x, w) + 0.1 * draw.standard_normal((4, n))).astype(np.float32)
     data = sartor.data.from_dict({f"c{k}": {"x": x[k], "y": y[k]} for k in range(4)})
-    model = sartor.models.linear(features=d)
+    model = sartor.models.linear(features=d, scale=False)
     central = sartor.FedAvg(rounds=5, cohort=4).fit(model, data)
     algorithm = Dapper(
         cover=(0.6,), step="weight", r=3, epochs=2000, batch=n, learning_rate=0.1, select="train"
@@ -212,7 +213,7 @@ def test_statistics_equal_pooled_least_squares_and_add_up():
 
 def test_statistics_give_every_client_the_minimiser_of_its_mixture():
     data = regression()
-    model = sartor.models.linear(features=3)
+    model = sartor.models.linear(features=3, scale=False)
     central = sartor.FedAvg(rounds=5, cohort=5).fit(model, data)
     algorithm = Dapper(source="statistics", cover=(0.0, 0.3, 1.0))
     personal = algorithm.fit(central, data)

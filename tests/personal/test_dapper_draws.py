@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import plain
 import pytest
 from dapper_cases import DENSITY, MODEL, clients, same, trial_losses
+from plain import Dapper
 from scipy import stats
 
 import sartor
 from sartor.errors import ConfigError, DataError
-from sartor.personal.dapper import Dapper, Interpolation
+from sartor.personal.dapper import Interpolation
 from sartor.personal.sources import clients_sample
 from sartor.personal.task import Task
 
@@ -131,7 +134,7 @@ def test_lambda_is_chosen_by_hold_out_and_all_data_is_used_after():
         y = (x[:, 0] > 0).astype(int) ^ (k == 5)
         rows[f"c{k}"] = {"x": x, "y": y}
     data = sartor.data.from_dict(rows).split(validation=0.3, seed=0)
-    model = sartor.models.logistic(features=4, classes=2)
+    model = sartor.models.logistic(features=4, classes=2, scale=False)
     central = sartor.FedAvg(rounds=60, cohort=5, learning_rate=0.3).fit(
         model, data.select([f"c{k}" for k in range(5)])
     )
@@ -183,17 +186,17 @@ def test_guard_keeps_the_central_model_where_it_is_better():
         x = draw.standard_normal((60, 4)).astype(np.float32)
         rows[f"c{k}"] = {"x": x, "y": (x[:, 0] > 0).astype(int) ^ (k == 5)}
     data = sartor.data.from_dict(rows).split(validation=0.3, test=0.2, seed=0)
-    model = sartor.models.logistic(features=4, classes=2)
+    model = sartor.models.logistic(features=4, classes=2, scale=False)
     most = data.select([f"c{k}" for k in range(5)])
     central = sartor.FedAvg(rounds=80, cohort=5, learning_rate=0.5).fit(model, most)
-    personal = sartor.Finetune(epochs=2, learning_rate=0.5, guard=True).fit(central, data)
+    personal = plain.Finetune(epochs=2, learning_rate=0.5, guard=True).fit(central, data)
     assert not personal.clients["c5"]["kept"]
     kept = [client for client, decided in personal.clients.items() if decided["kept"]]
     assert kept
     for client in kept:
         same(personal.params(client), central.params)
     with pytest.raises(ConfigError, match="guard needs a central model"):
-        sartor.Local(guard=True).fit(model, data)
+        plain.Local(guard=True).fit(model, data)
 
 
 @pytest.mark.filterwarnings("ignore:Dapper")
@@ -294,7 +297,7 @@ def test_a_guard_needs_a_hold_out():
         Dapper(guard=True, select="train")
 
 
-@pytest.mark.parametrize("algorithm", [Dapper(cover=(0.0, 1.0)), sartor.Finetune(guard=True)])
+@pytest.mark.parametrize("algorithm", [Dapper(cover=(0.0, 1.0)), plain.Finetune(guard=True)])
 def test_trials_that_were_stopped_go_on(algorithm, central, tmp_path, monkeypatch):
     from sartor.personal import choosing
 
@@ -323,3 +326,34 @@ def test_trials_that_were_stopped_go_on(algorithm, central, tmp_path, monkeypatc
     before = len(noted)
     algorithm.fit(central, split, **settings)
     assert len(noted) == before
+
+
+def test_trials_are_not_counted_again_after_every_block(central, monkeypatch):
+    """Otherwise the time of a fit would grow with the square of the number of clients."""
+    from sartor.personal import choosing
+
+    counted, blocks = [], []
+    done, note = choosing.TrialLosses.done, choosing.TrialLosses.note
+    counting = property(lambda self: (counted.append(self), done.fget(self))[1])
+    monkeypatch.setattr(choosing.TrialLosses, "done", counting)
+    monkeypatch.setattr(
+        choosing.TrialLosses, "note", lambda self, block: (blocks.append(self), note(self, block))
+    )
+    algorithm = Dapper(cover=(0.0, 1.0), select="kfold", folds=2)
+    algorithm.fit(central, clients((4, 9, 5, 30, 6, 12)), engine=sartor.Engine(lanes=2))
+    assert len(blocks) == 12
+    assert len(counted) <= 2
+    assert blocks[0].ended == 24
+
+
+@pytest.mark.soak
+def test_the_time_of_folds_grows_with_the_number_of_clients():
+    seconds = []
+    for count in (20_000, 200_000):
+        sizes = np.random.default_rng(0).integers(2, 12, count)
+        data = clients(sizes)
+        central = sartor.FedAvg(rounds=5).fit(MODEL, data)
+        began = time.perf_counter()
+        Dapper(cover=(0.0, 0.5, 1.0), select="kfold", folds=3).fit(central, data)
+        seconds.append(time.perf_counter() - began)
+    assert seconds[1] < 12 * seconds[0]

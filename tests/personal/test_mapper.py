@@ -7,14 +7,15 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import plain
 import pytest
 from jax.test_util import check_grads
 from mapper_cases import MODEL, clients
+from plain import Mapper
 
 import sartor
 from sartor.engine import Batch, Job
 from sartor.errors import ConfigError
-from sartor.personal.mapper import Mapper
 from sartor.personal.mixture import Mixture, interpolate
 from sartor.trees import flatten
 
@@ -68,7 +69,7 @@ def test_lambda_zero_is_the_central_model_and_one_is_the_local(data, central):
     for lambda_ in (0.0, 1.0):
         algorithm = Mapper(cover=(lambda_,), rounds=0, select="train", learning_rate=0.1, epochs=3)
         personal = algorithm.fit(central, data, seed=2)
-        finetune = sartor.Finetune(learning_rate=0.1, epochs=3).fit(central, data, seed=2)
+        finetune = plain.Finetune(learning_rate=0.1, epochs=3).fit(central, data, seed=2)
         x = data.columns["x"][:20]
         for client in data.ids:
             mixed = personal.predict_proba(client, x)
@@ -106,7 +107,7 @@ def test_one_gradient_step_is_the_gradient_of_the_mixture(data, central):
 
 
 def test_local_models_of_another_class(data, central, tmp_path):
-    logistic = sartor.models.logistic(features=4, classes=3)
+    logistic = sartor.models.logistic(features=4, classes=3, scale=False)
     algorithm = Mapper(local=logistic, rounds=3, cohort=3, cover=(0.0, 0.5, 1.0), epochs=4)
     personal = algorithm.fit(central, data, seed=0)
     assert set(personal.store.shapes) == {"dense_1/w", "dense_1/b"}
@@ -119,7 +120,7 @@ def test_local_models_of_another_class(data, central, tmp_path):
         )
     assert loaded.lambda_ == personal.lambda_
     with pytest.raises(ConfigError, match="cannot be mixed"):
-        Mapper(local=sartor.models.logistic(features=4, classes=2)).fit(central, data)
+        Mapper(local=sartor.models.logistic(features=4, classes=2, scale=False)).fit(central, data)
 
 
 def test_evaluation_scores_the_mixture(data, central):
@@ -152,7 +153,7 @@ def test_a_guard_keeps_clients_from_diverging(data, central):
     x[data.rows[data.bounds[2, 0] : data.bounds[2, 2]]] *= 1e4
     wild = dataclasses.replace(data, columns={**data.columns, "x": x})
     for algorithm in (
-        sartor.Finetune(guard=True, learning_rate=30.0, epochs=20),
+        plain.Finetune(guard=True, learning_rate=30.0, epochs=20),
         Mapper(guard=True, rounds=0, learning_rate=30.0, epochs=20, cover=(1.0,)),
     ):
         personal = algorithm.fit(central, wild)
@@ -166,7 +167,7 @@ def test_work_of_another_local_model_or_in_finished_models_is_not_taken_for_ours
     data, central, tmp_path
 ):
     def local(scale):
-        base = sartor.models.logistic(features=4, classes=3)
+        base = sartor.models.logistic(features=4, classes=3, scale=False)
         return sartor.Model(
             base.init, lambda p, x, key: base.apply(p, scale * x, key), classes=3, input_shape=(4,)
         )
@@ -203,7 +204,7 @@ def test_bad_settings(settings, message):
 
 @pytest.mark.parametrize("rounds", [0, 3])
 def test_guard_keeps_the_model_that_was_given(data, central, tmp_path, rounds):
-    logistic = sartor.models.logistic(features=4, classes=3)
+    logistic = sartor.models.logistic(features=4, classes=3, scale=False)
     algorithm = Mapper(
         local=logistic, guard=True, cover=(0.5,), rounds=rounds, cohort=3, epochs=20,
         learning_rate=0.5, central_learning_rate=2.0,

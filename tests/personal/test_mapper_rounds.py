@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import plain
 import pytest
 from mapper_cases import LOGISTIC, MODEL, clients
+from plain import Mapper
 
 import sartor
 from sartor.central.checkpoint import Checkpoint
 from sartor.errors import ConfigError
 from sartor.personal.fitting import Work
-from sartor.personal.mapper import Mapper
 from sartor.randomness import mix
 
 
@@ -153,7 +156,7 @@ def test_kept_local_models_go_on_where_they_were(data, central):
     kept = Mapper(rounds=3, keep_local=True, select="train", **common).fit(central, data, seed=0)
     anew = Mapper(rounds=3, select="train", **common).fit(central, data, seed=0)
     alone = {
-        epochs: sartor.Finetune(epochs=epochs, batch=1000, learning_rate=0.1).fit(central, data)
+        epochs: plain.Finetune(epochs=epochs, batch=1000, learning_rate=0.1).fit(central, data)
         for epochs in (1, 4)
     }
     x = data.columns["x"][:10]
@@ -209,6 +212,34 @@ def test_kept_models_are_not_tried_on_what_they_have_seen(data, central):
     unsplit = clients()
     with pytest.raises(ConfigError, match="chosen by hold-out"):
         Mapper(keep_local=True).fit(central, unsplit)
-    narrow = sartor.models.logistic(features=2, classes=3)
+    narrow = sartor.models.logistic(features=2, classes=3, scale=False)
     with pytest.raises(sartor.errors.DataError, match="takes"):
         Mapper(local=narrow).fit(central, data)
+
+
+def test_clients_of_one_example_take_the_smallest_lambda():
+    """Nobody can hold anything out, so that λ cannot be chosen."""
+    data = clients(sizes=(1,) * 12)
+    central = sartor.FedAvg(rounds=2, cohort=4).fit(LOGISTIC, data)
+    algorithm = Mapper(cover=(0.2, 0.5), rounds=3, cohort=4)
+    with pytest.warns(UserWarning, match=r"no (seen )?client has enough data") as warned:
+        personal = algorithm.fit(central, data)
+    assert len(warned) == 2  # the joint rounds and the end
+    assert "the smallest λ of the cover, 0.2" in str(warned[0].message)
+    assert set(personal.lambda_.values()) == {0.2}
+    given = dataclasses.replace(algorithm, cover=(0.2,)).fit(central, data)
+    jax.tree.map(np.testing.assert_array_equal, personal.central.params, given.central.params)
+
+
+@pytest.mark.parametrize("guard", [False, True])
+def test_some_clients_of_one_example_follow_the_others(guard):
+    data = clients(sizes=(1, 9, 1, 12, 1, 1))
+    central = sartor.FedAvg(rounds=2, cohort=4).fit(LOGISTIC, data)
+    algorithm = Mapper(cover=(0.0, 1.0), rounds=4, cohort=3, select="kfold", guard=guard)
+    with pytest.warns(UserWarning, match="4 of 6 clients have too little data"):
+        personal = algorithm.fit(central, data)
+    how = {client: decided["how"] for client, decided in personal.clients.items()}
+    assert [how[f"c{k}"] for k in range(6)] == ["prior", "kfold", "prior", "kfold"] + 2 * ["prior"]
+    assert np.isfinite(personal.predict_proba("c0", data.columns["x"])).all()
+    if guard:
+        assert all(personal.clients[f"c{k}"]["kept"] for k in (0, 2, 4, 5))

@@ -6,6 +6,7 @@ import dataclasses
 
 import jax
 import numpy as np
+import plain
 import pytest
 
 import sartor
@@ -19,16 +20,16 @@ from sartor.personal.mapper import CLUSTER, Joint
 from sartor.personal.mixture import Mixture
 from sartor.personal.task import Task
 
-MODEL = sartor.models.logistic(4, 3)
+MODEL = sartor.models.logistic(4, 3, scale=False)
 ROOMY, NARROW = (sartor.Engine(lanes=1, memory=memory) for memory in (2**30, 2**12))
 """One client at a time; with room for a step, but not for all candidates of a cohort, if narrow."""
 
 ALGORITHMS = {
-    "Local": sartor.Local(epochs=2),
-    "Finetune": sartor.Finetune(epochs=2, guard=True),
-    "Dapper": sartor.Dapper(cover=(0.0, 0.5, 1.0), r=2),
-    "Mapper": sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=2, cohort=3),
-    "Mapper, guarded": sartor.Mapper(cover=(0.0, 0.5), rounds=2, cohort=3, guard=True),
+    "Local": plain.Local(epochs=2),
+    "Finetune": plain.Finetune(epochs=2, guard=True),
+    "Dapper": plain.Dapper(cover=(0.0, 0.5, 1.0), r=2),
+    "Mapper": plain.Mapper(cover=(0.0, 0.5, 1.0), rounds=2, cohort=3),
+    "Mapper, guarded": plain.Mapper(cover=(0.0, 0.5), rounds=2, cohort=3, guard=True),
 }
 
 
@@ -66,7 +67,7 @@ def test_models_that_are_not_kept_score_as_those_that_are(name, data, central):
 
 
 def test_they_score_in_any_selection_and_again(data, central):
-    models = sartor.Finetune(epochs=1).fit(central, data, keep=False)
+    models = plain.Finetune(epochs=1).fit(central, data, keep=False)
     some = data.select(["c4", "c1"])
     first, again = models.evaluate(some, mixture=0), models.evaluate(some, mixture=0)
     np.testing.assert_array_equal(first.example_loss, again.example_loss)
@@ -74,23 +75,23 @@ def test_they_score_in_any_selection_and_again(data, central):
 
 
 def test_what_was_not_kept_cannot_be_had(data, central, tmp_path):
-    models = sartor.Finetune(epochs=1).fit(central, data, keep=False)
+    models = plain.Finetune(epochs=1).fit(central, data, keep=False)
     with pytest.raises(ConfigError, match="keep=True"):
         models.params("c1")
     with pytest.raises(ConfigError, match="keep=True"):
         models.save(tmp_path / "models")
     with pytest.raises(ConfigError, match="leave out directory"):
-        sartor.Finetune().fit(central, data, keep=False, directory=tmp_path / "models")
+        plain.Finetune().fit(central, data, keep=False, directory=tmp_path / "models")
     with pytest.raises(ConfigError, match="leave out directory"):
-        sartor.Dapper().fit(central, data, keep=False, directory=tmp_path / "models")
+        plain.Dapper().fit(central, data, keep=False, directory=tmp_path / "models")
 
 
 def test_models_from_statistics_are_made_on_demand_and_once(tmp_path):
     draw = np.random.default_rng(0)
     rows = {f"c{k}": {"x": draw.normal(size=(20, 2)), "y": draw.normal(size=20)} for k in range(5)}
     data = sartor.data.from_dict(rows).split(validation=0.2, test=0.2, seed=0)
-    central = sartor.FedAvg(rounds=2, cohort=3).fit(sartor.models.linear(2), data)
-    algorithm, engine = sartor.Dapper(source="statistics", cover=(0.0, 0.5)), sartor.Engine(lanes=2)
+    central = sartor.FedAvg(rounds=2, cohort=3).fit(sartor.models.linear(2, scale=False), data)
+    algorithm, engine = plain.Dapper(source="statistics", cover=(0.0, 0.5)), sartor.Engine(lanes=2)
     on_demand = algorithm.fit(central, data, engine=engine, keep=False)
     for _ in range(2):
         kept = algorithm.fit(central, data, engine=engine, directory=tmp_path)
@@ -105,7 +106,7 @@ def test_a_central_model_that_is_asked_once_says_the_same(q, data, central, monk
     start = dataclasses.replace(
         central, hypotheses=jax.tree.map(lambda a: a[:q], central.hypotheses), clusterings=(q,)
     )
-    mapper = sartor.Mapper(cover=(0.0, 0.2, 0.5, 1.0), rounds=3, cohort=4, folds=2)
+    mapper = plain.Mapper(cover=(0.0, 0.2, 0.5, 1.0), rounds=3, cohort=4, folds=2)
     once = mapper.fit(start, data, seed=1, engine=sartor.Engine(lanes=3))
     monkeypatch.setattr(programs, "it_pays", lambda *args: False)
     # Another engine, so that other programs are compiled.
@@ -139,7 +140,7 @@ def joint_rounds(mapper, data, central, engine=None, seed=1):
 
 
 def test_joint_rounds_do_not_depend_on_lanes(data, central):
-    mapper = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=3, cohort=4)
+    mapper = plain.Mapper(cover=(0.0, 0.5, 1.0), rounds=3, cohort=4)
     joint, clustered, _ = joint_rounds(mapper, data, central)
     trained = [
         joint.fit(MODEL, clustered, seed=1, start=central, engine=engine)
@@ -151,7 +152,7 @@ def test_joint_rounds_do_not_depend_on_lanes(data, central):
 
 @pytest.mark.parametrize("select", ["holdout", "train"])
 def test_what_trials_have_trained_is_as_good_as_training_it_again(select, data, central):
-    mapper = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=3, cohort=4, select=select)
+    mapper = plain.Mapper(cover=(0.0, 0.5, 1.0), rounds=3, cohort=4, select=select)
     jobs, counted, trained = [], [], []
     for engine in ROOMY, NARROW:
         joint, clustered, found = joint_rounds(mapper, data, central, engine)
@@ -172,13 +173,13 @@ def test_what_folds_have_trained_is_trained_again_on_everything(data, central):
     assert data.seen[2]
     lacking = dataclasses.replace(data, bounds=bounds)
     for select, where in (("kfold", data), ("holdout", lacking)):
-        mapper = sartor.Mapper(cover=(0.0, 1.0), rounds=2, cohort=4, select=select, folds=2)
+        mapper = plain.Mapper(cover=(0.0, 1.0), rounds=2, cohort=4, select=select, folds=2)
         _, _, found = joint_rounds(mapper, where, central)
         assert [one.counted for one in found.passes] == [True] * 3
 
 
 def test_little_memory_changes_how_but_not_what(data, central):
-    mapper = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=3, cohort=4)
+    mapper = plain.Mapper(cover=(0.0, 0.5, 1.0), rounds=3, cohort=4)
     fits = [mapper.fit(central, data, engine=engine) for engine in (ROOMY, NARROW)]
     assert fits[0].lambda_ == fits[1].lambda_
     for a, b in zip(*(jax.tree.leaves(m.central.hypotheses) for m in fits), strict=True):

@@ -184,6 +184,8 @@ def contents(directory):
         elif path.name == "events.jsonl":
             rounds = [line for line in events(directory) if line["event"] == "round"]
             found[name] = [(line["round"], line["loss"]) for line in rounds]
+        elif path.name == "SHA256SUMS":
+            found[name] = [line.split()[1] for line in path.read_text().splitlines()]
         else:
             found[name] = None if path.suffix in (".html", ".png", ".pdf") else path.read_text()
     return found

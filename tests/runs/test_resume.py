@@ -33,6 +33,7 @@ from sartor.central.checkpoint import Checkpoint, saved_round
 from sartor.errors import CheckpointError, ConfigError, FileError
 from sartor.files import save_tree
 from sartor.runs import read_config, run
+from sartor.runs.config import Config
 from sartor.runs.record import Events
 
 REPORT = ("report.html", "figures/")
@@ -63,14 +64,14 @@ class Processes:
         self.end(self.start(self.reference))
         self.expected = contents(self.reference)
 
-    def words(self, out):
+    def words(self, out, *more):
         """The command line."""
-        return ["run", str(self.config), "--out", str(out), "--resume"]
+        return ["run", str(self.config), "--out", str(out), "--resume", *more]
 
-    def start(self, out):
+    def start(self, out, *more):
         """A process that runs, or goes on with what is in ``out``."""
         log = self.folder / "log"
-        arguments = (self.words(out), str(log), str(self.compiled))
+        arguments = (self.words(out, *more), str(log), str(self.compiled))
         process = self.context.Process(target=sartor_process, args=arguments)
         process.start()
         return process
@@ -138,6 +139,29 @@ def test_killed_in_each_stage_the_bits_are_the_same(processes, tmp_path):
     assert {*stages} == {*STAGES}
     for out in finished:
         assert contents(out) == processes.expected
+
+
+def test_two_runs_at_once(processes, tmp_path, monkeypatch):
+    """The second comes when the first has found the directory empty, and has written nothing."""
+    out, opened = tmp_path / "out", Config.open_data
+
+    def open_data(self):
+        monkeypatch.undo()
+        other = processes.start(out, "--set", "seed=6", "--set", "central.rounds=9")
+        # A process that is not refused has written its settings before the first goes on.
+        wait_for((out / "config.toml").exists, other.is_alive)
+        ends.append(other)
+        return opened(self)
+
+    ends = []
+    monkeypatch.setattr(Config, "open_data", open_data)
+    done = run(read_config(processes.config), out)
+    assert processes.end(ends[0], codes=(1,)) == 1
+    said = (processes.folder / "log").read_text()
+    assert f"out is being written by process {os.getpid()} on" in said and "choose another" in said
+    assert contents(out) == processes.expected
+    assert run(read_config(processes.config), out, resume=True).scores[0] is not done.scores[0]
+    assert contents(out) == processes.expected
 
 
 @pytest.mark.soak
@@ -270,7 +294,7 @@ def test_a_full_disk_for_the_log():
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
     log = Events(Path("/dev/full"))
-    with pytest.raises(FileError, match=r"cannot write /dev/full: No space left.*then resume"):
+    with pytest.raises(FileError, match=r"cannot write /dev/full: No space left.*then go on"):
         log.write("round", round=1)
 
 

@@ -102,7 +102,7 @@ def test_a_directory_in_use_is_refused(finished, tmp_path):
         run(config(), finished.directory)
     assert sorted(finished.directory.rglob("*")) == before
     file = write(tmp_path / "file", "mine")
-    with pytest.raises(FileError, match="is a file; --out names a directory"):
+    with pytest.raises(FileError, match="file is a file, and a directory is needed"):
         run(config(), file)
     foreign = write(tmp_path / "foreign" / "thesis.tex", "mine").parent
     with pytest.raises(FileError, match="holds no run to resume, but other files"):

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import sartor
-from sartor import central, data, evaluation, models, theory
+from sartor import central, data, engine, evaluation, models, theory
 from sartor.errors import SartorError
 from sartor.runs import advice_config, read_config
 from sartor.runs.config import override, parse_config
@@ -186,7 +186,24 @@ def places() -> list[Place]:
         Place("Scores", evaluation.Scores, facts),
         Place("scores.select", scores.select, {"mask": scores.seen}),
         Place("scores.examples", scores.examples, {"metric": "loss"}),
-        Place("scores.summary", scores.summary, {"seed": 0}),
+        Place("gains", evaluation.gains, {"scores": scores, "metric": "loss", "level": 0.05}),
+        Place("compare", sartor.compare, {"a": scores, "b": scores, "metric": "loss", "seed": 0}),
+        Place("worst_decile", evaluation.worst_decile,
+              {"values": [1.0, 2.0], "higher_is_better": True}),
+        Place("benjamini_hochberg", evaluation.benjamini_hochberg,
+              {"p_values": [0.1, 0.01], "level": 0.05}),
+        Place("holm", evaluation.holm, {"p_values": [0.1, 0.01]}),
+        Place("mcnemar", evaluation.mcnemar, {"wins": [1, 2], "losses": [3, 0]}),
+        Place("betting", evaluation.betting,
+              {"differences": [0.1, 0.2, -0.1], "ranges": [[-1.0, 1.0]] * 3, "sizes": [2, 1]}),
+        Place("mean_interval", evaluation.mean_interval,
+              {"values": np.arange(9.0), "weights": np.ones(9), "level": 0.95}),
+        Place("mean_test", evaluation.mean_test,
+              {"values": np.arange(9.0), "weights": np.ones(9), "seed": 0}),
+        Place("sign_flip", evaluation.sign_flip,
+              {"differences": np.arange(14.0), "draws": 99, "seed": 0}),
+        Place("Automatic", engine.Automatic, {"first": 0.5}),
+        Place("Searched", engine.Searched, {"among": (0.1, 0.2), "clients": 5}),
         Place("sum_by_client", scores.sum_by_client, {"values": scores.example_loss}),
         Place("bounds.local", theory.bounds.local, bound),
         Place("bounds.global_", theory.bounds.global_, {**bound, "disc": 0.1}),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sartor.evaluation.statistics import bootstrap_interval
+from sartor.evaluation.means import NONE, mean_interval
 from sartor.types import Bools, Floats, Ints
 
 Words = npt.NDArray[np.str_]
@@ -97,7 +97,8 @@ class Advice:
         """The mean gain over clients of one candidate for all, and of following the advice.
 
         ``gain`` is the expected gain. ``held_out`` is the gain on held-out examples, with its 95%
-        interval over clients; for advice, on examples that the advice did not use.
+        interval over clients (``rough`` if they are few); for advice, on examples that the advice
+        did not use.
         """
         found = {name: _policy(self.expected[name], raw) for name, raw in self.held_out.items()}
         return {**found, "as advised": _policy(self.best, self.paid)}
@@ -145,6 +146,5 @@ class Advice:
 
 def _policy(expected: Floats, observed: Floats) -> dict[str, float | None]:
     known = observed[np.isfinite(observed)]
-    low, high = bootstrap_interval(known) if len(known) > 1 else (None, None)
-    mean = float(known.mean()) if len(known) else None
-    return {"gain": float(expected.mean()), "held_out": mean, "low": low, "high": high}
+    mean, interval = (float(known.mean()), mean_interval(known)) if len(known) else (None, NONE)
+    return {"gain": float(expected.mean()), "held_out": mean, **interval._asdict()}

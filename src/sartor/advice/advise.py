@@ -21,7 +21,7 @@ from sartor.central.fitting import loss_of_a_guess
 from sartor.checking import Positive, Probability, Range, checked, checks_arguments
 from sartor.data import ClientData
 from sartor.engine import Engine
-from sartor.errors import ConfigError, DataError, InterruptedRun
+from sartor.errors import ConfigError, DataError, InterruptedRun, warn
 from sartor.evaluation import Scores
 from sartor.models import Model, check
 from sartor.personal import Dapper, Local, Personal
@@ -185,12 +185,11 @@ def _warn_of_one_cluster(cluster: Ints) -> None:
     share = (np.bincount(cluster) / len(cluster)).max()
     if share > 0.99:
         barred = " and is not advised" if share == 1 else ""
-        warnings.warn(
+        warn(
             f"{share:.0%} of the clients are in one cluster, so clustering is the same as the "
             f"global model{barred}; try another start of the clusters "
             "(--set cluster.start=kmeans++ --set cluster.restarts=5), or a longer one "
-            "(cluster.warm_rounds)",
-            stacklevel=4,
+            "(cluster.warm_rounds)"
         )
 
 
@@ -200,11 +199,10 @@ def _warn_of_guessing(losses: HeldOutLosses, model: Model, data: ClientData) -> 
     means = {name: float(values.mean()) for name, values in losses.loss.items()}
     worse = ", ".join(f"{name} {mean:.4g}" for name, mean in means.items() if mean > 3 * guess > 0)
     if worse:
-        warnings.warn(
+        warn(
             "some candidates lose more than 3 times as much as a guess on held-out examples "
             f"({how}: {guess:.4g}): {worse}; standardize features, or take smaller steps "
-            "(--set local.learning_rate=0.01): the advice is for candidates as they are",
-            stacklevel=4,
+            "(--set local.learning_rate=0.01): the advice is for candidates as they are"
         )
 
 

@@ -33,6 +33,7 @@ def client_bounds(
         radius = radius or _distance_from_start(model, center, seed)
         search |= {"radius": radius, "centre": center, **SEARCH}
     cluster = cluster_models.assign(data)
+    data = data.scaled(global_model.scaling)
     size, dimension = data.sizes("train"), pseudo_dimension(model)
     total = int(size[data.seen].sum())
     cluster_sizes = np.bincount(cluster[data.seen], size[data.seen], minlength=cluster_models.q)

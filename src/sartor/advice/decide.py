@@ -8,7 +8,7 @@ import numpy as np
 
 from sartor.advice.advice import Words
 from sartor.advice.holdout import HeldOutLosses
-from sartor.advice.shrinkage import client_means, posterior
+from sartor.evaluation.shrinkage import client_means, posterior
 from sartor.types import Floats, Ints
 
 REFERENCE = "global"

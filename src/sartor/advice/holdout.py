@@ -62,7 +62,7 @@ def assign_folds(data: ClientData, folds: int, seed: int) -> Ints:
 
     Each client's examples are shuffled and then assigned to the folds in turn.
     """
-    owner = _owners(data)
+    owner = data.owners
     counts = (data.bounds[:, 2] - data.bounds[:, 0])[owner]
     within = np.arange(len(owner)) - data.bounds[owner, 0]
     trains = within < counts
@@ -78,7 +78,7 @@ def split_by_fold(data: ClientData, fold: Ints, held_out: int, dropped: int) -> 
 
     A client keeps its training part if it has nothing to hold out, or if nothing would remain.
     """
-    owner = _owners(data)
+    owner = data.owners
     trains = np.arange(len(owner)) < data.bounds[owner, 2]
     part = np.where(fold == held_out, 2, 0)
     remaining = trains & (fold != held_out) & (fold != dropped)
@@ -89,11 +89,6 @@ def split_by_fold(data: ClientData, fold: Ints, held_out: int, dropped: int) -> 
     order = np.lexsort((part, owner))
     kept = order[part[order] < 3]
     return dataclasses.replace(data, rows=data.rows[kept], bounds=bounds_of(sizes[:, :3]))
-
-
-def _owners(data: ClientData) -> Ints:
-    """The position of the client that each entry of ``data.rows`` belongs to."""
-    return np.repeat(np.arange(len(data)), data.bounds[:, 3] - data.bounds[:, 0])
 
 
 def cross_validate(

@@ -7,7 +7,7 @@ does, with clients weighed by their domains, and ascends in λ by exponentiated 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,6 +57,13 @@ class Upload(NamedTuple):
 class Agnostic(FedAvg):
     """Agnostic federated learning: FedAvg with weighted domains.
 
+    A client of a domain that is rarely in a cohort would have to outweigh all others in its few
+    rounds. So rare domains have seats in cohorts (:class:`sartor.engine.Sampler`), and the weights
+    of clients are divided by how often they are drawn: the mean update, and the objective, are
+    those of uniform cohorts. With D domains and cohorts of C clients, a client of an average size
+    for its domain counts at most λ_d · max(1, 4·D/C) times as much as a cohort does on average.
+    Where every client is a domain of its own, cohorts are uniform, and it is λ_d · D/C.
+
     It has FedAvg's attributes, where ``weights`` weights the clients inside a domain, and these:
 
     Attributes:
@@ -73,6 +80,8 @@ class Agnostic(FedAvg):
     >>> Agnostic(domain_step=0.1).domains
     'domain'
     """
+
+    for_everybody: ClassVar[bool] = False  # the worst mixture counts, not the usual one
 
     domains: str = "domain"
     domain_step: NotNegative = 0.05
@@ -101,8 +110,16 @@ class Agnostic(FedAvg):
         return names.tolist(), codes
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
-        """Every client's domain."""
-        return {"domain": self._codes(data)[1].astype(np.int32)}
+        """Every client's domain, and the mean weight of a client without λ."""
+        usual = data.sizes("train")[data.seen].mean() if self.weights == "size" else 1.0
+        return {
+            "domain": self._codes(data)[1].astype(np.int32),
+            "usual": np.full(len(data), usual, np.float32),
+        }
+
+    def strata(self, data: ClientData) -> Ints:
+        """The domains."""
+        return self._codes(data)[1]
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """A random model, and λ where it begins."""
@@ -146,10 +163,16 @@ class Agnostic(FedAvg):
         """λ_d of a client's domain d, shared out over the examples of that domain."""
         counts = state.counts
         if self.counts == "window":  # with this cohort, so that no domain in it has no examples
-            latest = self._by_domain(state, cohort, super().weigh(state, cohort))
-            counts = jnp.concatenate([counts, latest[None] / latest.sum()])
+            own = super().weigh(state, cohort)
+            latest = self._by_domain(state, cohort, own) / self._total(cohort, own)
+            counts = jnp.concatenate([counts, latest[None]])
         scale = state.domain_weights / jnp.maximum(counts.mean(axis=0), TINY)
         return super().weigh(state, cohort) * scale[cohort.attributes["domain"]]
+
+    def _total(self, cohort: Cohort, own: jax.Array) -> jax.Array:
+        """The weight of the cohort without λ; where domains have seats, that of a uniform one."""
+        seats = "stands_for" in cohort.attributes
+        return (cohort.attributes["usual"] if seats else own).sum()
 
     def _by_domain(self, state: Any, cohort: Cohort, values: jax.Array) -> jax.Array:
         """Sums over the clients of every domain."""
@@ -170,7 +193,7 @@ class Agnostic(FedAvg):
         losses = trained.record["loss"] if losses is None else losses
         return Upload(
             trained.total,
-            own.sum()[None],
+            self._total(cohort, own)[None],
             self._by_domain(state, cohort, own * losses),
             self._by_domain(state, cohort, own),
         )
@@ -205,6 +228,6 @@ class Agnostic(FedAvg):
         weights = jnp.where(known, grown, state.domain_weights)
         counts = state.counts
         if self.counts == "window":
-            latest = upload.examples / jnp.maximum(upload.examples.sum(), TINY)
+            latest = upload.examples / jnp.maximum(upload.weight, TINY)
             counts = jnp.concatenate([counts[1:], latest[None]])
         return after._replace(domain_weights=weights / weights.sum(), counts=counts, told=told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,8 +20,10 @@ from sartor.central.settings import check_settings, check_subclass
 from sartor.checking import AnyPath, Count, checks_arguments
 from sartor.data import ClientData
 from sartor.engine import Chunk, Cohort, Engine, traced
+from sartor.locks import locked_file
 from sartor.models import Model
 from sartor.registry import register
+from sartor.types import Ints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,17 +31,20 @@ class Central(abc.ABC):
     """A central algorithm.
 
     A subclass is a frozen dataclass of hyper-parameters. It defines :meth:`init`, :meth:`clients`
-    and :meth:`server`; and where it needs them :meth:`attributes`, :meth:`begin` and
-    :meth:`finish`. Everything else, such as rounds, checkpoints, progress and the cost ledger, is
-    done for it. Its class name is what configurations call it.
+    and :meth:`server`; and where it needs them :meth:`attributes`, :meth:`strata`, :meth:`begin`
+    and :meth:`finish`. Everything else, such as rounds, checkpoints, progress and the cost ledger,
+    is done for it. Its class name is what configurations call it.
 
     Attributes:
         rounds: communication rounds T.
         cohort: clients that take part in a round; all of them if there are fewer.
     """
 
-    rounds: Count = traced(100)
+    rounds: Count = traced(200)
     cohort: Count = traced(20)
+
+    for_everybody: ClassVar[bool] = True
+    """Whether it minimises the loss on everybody's examples: then none is worse than a guess."""
 
     known: ClassVar[dict[str, type[Central]]] = {}
     """The central algorithms by the name that configurations use."""
@@ -73,6 +79,16 @@ class Central(abc.ABC):
         In ``clients``, ``cohort.attributes`` holds those of the cohort.
         """
         return {}
+
+    def strata(self, data: ClientData) -> Ints | None:
+        """[clients] the stratum of each, if rare strata are to have seats in cohorts.
+
+        A stratum is rare if a cohort holds less than two of its clients on average. If there is a
+        rare one, ``cohort.attributes["stands_for"]`` says how many clients of a uniform cohort each
+        client stands for. Multiply weights by it, as FedAvg's ``weigh`` does; sums over a cohort
+        then have the same mean as with uniform cohorts.
+        """
+        return None
 
     def begin(self, state: Any, fit: Fit) -> Any:
         """Where a run begins: from ``fit.start``, or where finding it takes work.
@@ -119,7 +135,8 @@ class Central(abc.ABC):
         """
         check_settings(self)
         what = fitting.prepared(self, model, data, seed, engine, start)
-        return fitting.fit(self, what, checkpoint, progress, on_chunk)
+        with nullcontext() if checkpoint is None else locked_file(checkpoint):
+            return fitting.fit(self, what, checkpoint, progress, on_chunk)
 
     @checks_arguments
     def check(self, model: Model, data: ClientData) -> None:
@@ -139,5 +156,5 @@ class Central(abc.ABC):
         start: CentralModel | None = None,
     ) -> Checkpoint:
         """The checkpoint of this run; its ``check`` refuses the file of another one."""
-        what = Fit(model, data, seed, engine or Engine(), start)
+        what = fitting.prepared(self, model, data, seed, engine, start)
         return Checkpoint(Path(path), fitting.identity(self, what))

@@ -3,17 +3,25 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy.typing as npt
 
+from sartor.documents import check_schema, parse_json
 from sartor.engine import ClientStates
 from sartor.errors import CheckpointError, FileError
-from sartor.files import load_arrays, load_tree, read_metadata, save_tree
+from sartor.files import load_arrays, load_tree, read_metadata, save_tree, verify_tree
 from sartor.trees import Tree
 
 History = dict[str, npt.NDArray[Any]]
 """What was measured in every round, by name: each [rounds, ...]."""
+
+
+class About(TypedDict):
+    """What a checkpoint says about itself, as JSON."""
+
+    round: int
+    identity: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +56,10 @@ class Checkpoint:
         return round_, load_tree(self.path, tree)["state"], history, kept
 
     def check(self) -> int:
-        """Refuse the checkpoint of another run; how many rounds are behind this one."""
+        """Refuse a damaged checkpoint, or another run's; how many rounds are behind this one."""
         if not self.path.exists():
             return 0
+        verify_tree(self.path)
         round_, identity = _read(self.path)
         if identity != json.loads(json.dumps(self.identity)):
             raise CheckpointError(
@@ -83,11 +92,13 @@ def difference(before: Any, now: Any) -> str:
 def _read(path: Path) -> tuple[int, dict[str, Any]]:
     metadata = read_metadata(path)
     try:
-        return int(metadata["round"]), dict(json.loads(metadata["identity"]))
-    except (KeyError, TypeError, ValueError) as error:
+        found = {key: parse_json(metadata[key]) for key in About.__annotations__}
+        check_schema(found, About)
+    except (KeyError, ValueError) as error:
         raise FileError(
             f"{path} is not a checkpoint of Sartor; delete it or start without resuming"
         ) from error
+    return found["round"], found["identity"]
 
 
 def _leaves(tree: Any, prefix: str = "") -> dict[str, Any]:

@@ -7,6 +7,7 @@ concatenation of all clients' samples.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ from sartor.central.base import Central
 from sartor.central.model import CentralModel
 from sartor.checking import Count, Part, Positive
 from sartor.data import ClientData
-from sartor.engine import Chosen, Cohort, Passed, build, traced
+from sartor.engine import AUTOMATIC, Automatic, Chosen, Cohort, Job, Passed, build, traced
 from sartor.errors import ConfigError
 from sartor.models import Model, Params
 
@@ -48,7 +49,8 @@ class FedAvg(Central):
         cohort: number of clients in a round; all clients if there are fewer.
         epochs: passes of a client over its own data in a round.
         batch: examples in one step of a client.
-        learning_rate: step size of the clients' SGD. Ignored with a ``client_optimizer``.
+        learning_rate: step size of the clients' SGD: a number, or ``Automatic()``, which falls
+            from round to round. Ignored with a ``client_optimizer``.
         weights: ``"size"`` weights client k by its examples (the paper's m_k/m), ``"uniform"``
             weights all clients the same (1/p).
         server_learning_rate: step size of the server. Ignored with a ``server_optimizer``.
@@ -63,7 +65,7 @@ class FedAvg(Central):
 
     epochs: Count = 1
     batch: Count = 20
-    learning_rate: Positive = traced(0.05)
+    learning_rate: Positive | Automatic = traced(AUTOMATIC)
     weights: Literal["size", "uniform"] = "size"
     server_learning_rate: Positive = 1.0
     server_momentum: Part = 0.9
@@ -107,10 +109,27 @@ class FedAvg(Central):
     def train(self, state: Any, cohort: Cohort, hypothesis: jax.Array | None = None) -> Passed:
         """Every client trains its hypothesis on its own data."""
         return cohort.train(
-            state.hypotheses, build(self.client_optimizer, self.learning_rate),
+            state.hypotheses, self.optimizer_of(cohort),
             epochs=self.epochs, batch=self.batch,
             weights=self.weigh(state, cohort), hypothesis=hypothesis,
         )  # fmt: skip
+
+    def optimizer_of(self, cohort: Cohort) -> Callable[[Job], optax.GradientTransformation]:
+        """The optimizer of each client of a cohort."""
+
+        def optimizer(job: Job) -> optax.GradientTransformation:
+            steps = self.epochs * jnp.ceil(job.size / self.batch)
+            rate = self.step_size(self.learning_rate, cohort.model, steps, cohort.round)
+            return build(self.client_optimizer, rate)
+
+        return optimizer
+
+    def step_size(self, rate: float | Automatic, model: Model, steps: Any, round: Any = 0) -> Any:
+        """The size of each of a client's steps in a round; momentum makes more of it later on."""
+        if not isinstance(rate, Automatic):
+            return rate
+        momentum = 0.0 if self.server_optimizer is not None else self.server_momentum
+        return rate.at(round, steps, model.curvature) * (1 - momentum)
 
     def notes(self, state: Any) -> dict[str, jax.Array]:
         """What the history of a run keeps of the state before every round."""
@@ -118,7 +137,9 @@ class FedAvg(Central):
 
     def weigh(self, state: Any, cohort: Cohort) -> jax.Array:
         """How much each client of a cohort counts."""
-        return cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
+        own = cohort.sizes if self.weights == "size" else jnp.ones_like(cohort.sizes)
+        stands_for = cohort.attributes.get("stands_for")  # where some are in more cohorts
+        return own if stands_for is None else own * stands_for
 
     def upload(
         self, state: Any, cohort: Cohort, trained: Passed, losses: jax.Array | None = None

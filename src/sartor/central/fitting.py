@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import warnings
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,8 +19,17 @@ from sartor.central.settings import check_seed, describe, models_in
 from sartor.checking import AnyPath
 from sartor.data import ClientData
 from sartor.data.names import check_names
-from sartor.engine import Chunk, Engine, Planner, positions, run_rounds
-from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun
+from sartor.data.trained import Trained
+from sartor.engine import (
+    Automatic,
+    Chunk,
+    Engine,
+    Planner,
+    losses_by_client,
+    positions,
+    run_rounds,
+)
+from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun, warn
 from sartor.interrupts import Interrupts
 from sartor.models import Model, check, model_identity
 from sartor.progress import Bar
@@ -33,7 +41,21 @@ if TYPE_CHECKING:
     from sartor.central.base import Central
 
 FEW_ROUNDS = 10
-"""A loss is measured while clients train; after fewer rounds it says little of the last model."""
+"""Rounds over which losses of cohorts are averaged."""
+
+GROWN = 4
+"""A loss that grows to so many times that of the first rounds diverges."""
+
+HALVINGS = "halvings"
+"""The name in the history of how often an automatic step size was halved."""
+
+MOST_HALVINGS = 12
+
+ENOUGH = 10_000
+"""Examples on which a trained model is compared with a guess."""
+
+WORSE = 1.01
+"""How much worse than a guess a model has to be to be worth a warning."""
 
 
 class Fit(NamedTuple):
@@ -66,6 +88,7 @@ def prepared(
     check(model, data)
     if not data.seen.any():
         raise DataError("no client is seen, so there is nothing to train on; lower `unseen`")
+    data = data.scaled(model.scaling_of(data) if start is None else start.scaling)
     what = Fit(model, data, check_seed(seed), engine or Engine(), start)
     shapes = jax.eval_shape(lambda: first_state(algorithm, what))
     if start is not None:
@@ -81,11 +104,44 @@ def fit(
     progress: bool | None = None,
     on_chunk: Callable[[Chunk], None] | None = None,
 ) -> CentralModel:
-    """Run an algorithm's rounds, from a checkpoint if there is one."""
+    """Run an algorithm's rounds, from a checkpoint if there is one.
+
+    Where an automatic step size diverges, the rounds start anew with half of it.
+    """
+    name = type(algorithm).__name__
+    saved = None if checkpoint is None else Checkpoint(Path(checkpoint), identity(algorithm, what))
+    found = None if saved is None else saved.load(first_state(algorithm, what))
+    halvings = 0 if found is None else int(found[2].get(HALVINGS, np.zeros(1))[-1])
+    while True:
+        smaller = _halved(algorithm, halvings)
+        try:
+            return _fit(smaller, what, halvings, saved, found, progress, on_chunk)
+        except DivergedError as error:
+            if halvings == MOST_HALVINGS or smaller == _halved(smaller, 1):
+                raise
+            warn(f"{error}. {name} starts anew with half of its step size")
+        halvings, found = halvings + 1, None
+        if saved is not None:
+            saved.path.unlink(missing_ok=True)
+
+
+def _halved(algorithm: Central, times: int) -> Central:
+    """The algorithm with its automatic step sizes halved; the same if it has none."""
+    rates: dict[str, Any] = {
+        field.name: Automatic(rate.first / 2**times)
+        for field in dataclasses.fields(algorithm)
+        if isinstance(rate := getattr(algorithm, field.name), Automatic)
+    }
+    return dataclasses.replace(algorithm, **rates) if rates and times else algorithm
+
+
+def _fit(
+    algorithm: Central, what: Fit, halvings: int, saved: Checkpoint | None,
+    found: tuple[int, Any, History, History] | None, progress: bool | None,
+    on_chunk: Callable[[Chunk], None] | None,
+) -> CentralModel:  # fmt: skip
     model, data, name = what.model, what.data, type(algorithm).__name__
     state = first_state(algorithm, what)
-    saved = None if checkpoint is None else Checkpoint(Path(checkpoint), identity(algorithm, what))
-    found = None if saved is None else saved.load(state)
     if found is None:
         done, history, states = 0, History(), History()
         state = algorithm.begin(state, what)
@@ -93,14 +149,16 @@ def fit(
         done, state, history, states = found
     state = jax.tree.map(jnp.asarray, state)
     if done > algorithm.rounds:
-        raise ConfigError(f"{checkpoint} is at round {done}, past rounds={algorithm.rounds}")
+        where = saved and saved.path
+        raise ConfigError(f"{where} is at round {done}, past rounds={algorithm.rounds}")
     planner = Planner(algorithm, model, data, state, what.engine, seed=what.seed)
     if planner.states is not None and states:
         planner.states.restore(states)
     with Bar(name, algorithm.rounds, progress) as bar, Interrupts() as interrupts:
         for chunk in run_rounds(planner, state, done):
             _check_finite(name, chunk, data, saved)
-            history = _longer(history, chunk, data.sizes("train"))
+            history = _longer(history, chunk, data.sizes("train"), halvings)
+            _check_falling(algorithm, history["loss"])
             state = chunk.state
             if on_chunk is not None:
                 on_chunk(chunk)
@@ -121,13 +179,16 @@ def fit(
             round=algorithm.rounds,
             clients=(),
         )
-    _warn_of_guessing(name, history["loss"], model, data)
     trained = CentralModel(
         model, hypotheses, describe(algorithm), history,
         data.label_names, feature_names=data.feature_names, engine=what.engine,
-        cost=rounds_cost(planner, hypotheses), kept=planner.states,
+        cost=rounds_cost(planner, hypotheses), kept=planner.states, scaling=data.scaling,
+        trained=Trained.on(data).with_(what.start.trained if what.start else None),
     )  # fmt: skip
-    return algorithm.finish(trained, state, what)
+    trained = algorithm.finish(trained, state, what)
+    if algorithm.for_everybody:
+        _warn_of_guessing(trained, what)
+    return trained
 
 
 def first_state(algorithm: Central, what: Fit) -> Any:
@@ -157,6 +218,7 @@ def identity(algorithm: Central, what: Fit) -> dict[str, Any]:
         "data": what.data.fingerprint,
         "seed": what.seed,
         "precision": what.engine.precision,
+        **({} if what.data.scaling is None else {"scaling": what.data.scaling.digest}),
         **({} if what.start is None else {"start": array_digest(what.start.hypotheses)}),
         **own,
     }
@@ -200,10 +262,12 @@ def _check_same(hypotheses: Any, start: CentralModel) -> None:
         )
 
 
-def _longer(history: History, chunk: Chunk, sizes: Ints) -> History:
+def _longer(history: History, chunk: Chunk, sizes: Ints, halvings: int) -> History:
     """The history with a chunk's rounds: means of the clients' losses, the rest as it is."""
     new = {name: a for name, a in chunk.metrics.items() if name not in ("loss", "finite")}
     new["loss"] = mean_loss(chunk, sizes).astype(np.float32)
+    if halvings:
+        new[HALVINGS] = np.full(len(new["loss"]), halvings)
     return {name: np.concatenate([history[name], a]) if history else a for name, a in new.items()}
 
 
@@ -215,27 +279,62 @@ def mean_loss(chunk: Chunk, sizes: Ints) -> Floats:
 
 def loss_of_a_guess(model: Model, data: ClientData) -> tuple[float, str]:
     """The loss of knowing nothing about an example, on seen clients' training parts; and how."""
-    if model.classes is not None:
-        return math.log(model.classes), "any class as likely as another"
     rows = data.rows[positions(data, np.flatnonzero(data.seen), "train")]
-    y = np.asarray(data.columns["y"][rows], np.float64).reshape(len(rows), -1)
-    spread = float(y.var(axis=0).sum())
-    if spread > 0:
-        return spread, "always the mean"
-    return float((y**2).sum(axis=1).mean()), "always 0"  # any error is more than that of the mean
+    y = np.asarray(data.columns["y"][rows])
+    if model.classes is not None:
+        shares = np.bincount(y, minlength=model.classes) / len(y)
+        shares = shares[shares > 0]
+        return float(-(shares * np.log(shares)).sum()), "the shares of the classes"
+    values = np.asarray(y, np.float64).reshape(len(rows), -1)
+    return float(values.var(axis=0).sum()), "the mean of all targets"
 
 
-def _warn_of_guessing(name: str, losses: npt.NDArray[Any], model: Model, data: ClientData) -> None:
-    """Warn where training ends with a loss far above that of a guess."""
-    if model.training_loss is not None or len(losses) < FEW_ROUNDS:
+def _warn_of_guessing(trained: CentralModel, what: Fit) -> None:
+    """Warn where the trained model is worse than a guess on seen clients' held-out examples.
+
+    Where nothing was held out, training examples say so, too: a model that fits them badly has not
+    been trained well. Some examples are enough.
+    """
+    model, data, clients = what.model, what.data, np.flatnonzero(what.data.seen)
+    # Another loss was minimised; nothing good was expected; or a part of the model is elsewhere.
+    if (
+        model.training_loss is not None
+        or len(trained.loss) < FEW_ROUNDS
+        or trained.kept is not None
+    ):
         return
+    held = data.sizes("validation")[clients].any()
+    part, words = ("validation", "validation") if held else ("train", "training")
+    clients = clients[np.argsort(mix("sample", data.hashes[clients]), kind="stable")]
+    before = np.cumsum(data.sizes(part)[clients]) - data.sizes(part)[clients]
+    clients = np.sort(clients[before < ENOUGH])
+    losses = losses_by_client(
+        model, data, clients, trained.hypotheses, what.engine, part=part, plain=True
+    )
+    sizes = data.sizes(part)[clients]
+    of = np.arange(len(clients)), trained.assign(data.select([data.ids[k] for k in clients]))
+    found = float((losses[of] * sizes)[sizes > 0].sum() / sizes.sum())
     guess, how = loss_of_a_guess(model, data)
-    found = float(np.mean(losses[-max(len(losses) // 10, 1) :]))
-    if found > 3 * guess > 0:
-        scaled = "features" if model.classes else "features and targets"
-        warnings.warn(
-            f"{name} ends with a training loss of {found:.4g}, more than 3 times that of a guess "
-            f"({how}: {guess:.4g}); standardize {scaled}, take a smaller learning_rate, or train "
-            "for longer",
-            stacklevel=5,
+    if found > guess * WORSE:
+        warn(
+            f"{trained.algorithm['name']} ends with a loss of {found:.4g} on {words} examples, "
+            f"which is worse than a guess ({how}: {guess:.4g}). Do not build on this model: take a "
+            "smaller learning_rate, train for more rounds, or look at the data"
+        )
+
+
+def _check_falling(algorithm: Central, losses: npt.NDArray[Any]) -> None:
+    """Refuse an automatic step size with which the loss grows out of all proportion."""
+    if algorithm == _halved(algorithm, 1) or len(losses) <= FEW_ROUNDS:
+        return
+    sums = np.cumsum(np.insert(losses.astype(np.float64), 0, 0.0))
+    means = (sums[FEW_ROUNDS:] - sums[:-FEW_ROUNDS]) / FEW_ROUNDS
+    grown = np.flatnonzero(means[1:] > GROWN * np.maximum(means[0], 1e-6))
+    if len(grown):
+        round_ = int(grown[0]) + FEW_ROUNDS + 1
+        raise DivergedError(
+            f"{type(algorithm).__name__} diverged: in round {round_} the training loss is more "
+            f"than {GROWN} times that of the first rounds",
+            round=round_,
+            clients=(),
         )

@@ -10,7 +10,6 @@ The server averages the changes of every hypothesis, as FedAvg does.
 """
 
 import dataclasses
-import warnings
 from dataclasses import InitVar
 from typing import Annotated, Any, NamedTuple
 
@@ -25,10 +24,10 @@ from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_clusters
 from sartor.central.starts import KMeansPlusPlus, Lent, Random, Start, Warm, as_start, joined
-from sartor.checking import Count, Positive, Range, check_memory, checked
+from sartor.checking import Count, Range, check_memory, checked
 from sartor.data import ClientData
-from sartor.engine import Cohort, losses_by_client, traced
-from sartor.errors import ConfigError
+from sartor.engine import Cohort, losses_by_client
+from sartor.errors import ConfigError, warn
 from sartor.models import Model, Params, parameter_bytes
 from sartor.types import Ints
 
@@ -66,7 +65,6 @@ class HypCluster(FedAvg):
     Warm(rounds=10, draw=0)
     """
 
-    learning_rate: Positive = traced(0.03)
     q: Count | tuple[Count, ...] = 2
     start: Warm | Lent | KMeansPlusPlus | Random | str = Warm()  # noqa: RUF009  (it is frozen)
     restarts: Annotated[int, Range(1, 100)] = 1
@@ -206,8 +204,7 @@ class HypCluster(FedAvg):
             other = f"give the hypotheses a longer start of their own (start=Warm({longer}))"
         else:
             other = "try start=KMeansPlusPlus()"
-        warnings.warn(
+        warn(
             f"HypCluster: some clusters have almost no clients (sizes {counts.tolist()}); "
-            f"{other}, several restarts, or a smaller q",
-            stacklevel=6,
+            f"{other}, several restarts, or a smaller q"
         )

@@ -2,10 +2,7 @@
 
 import dataclasses
 import numbers
-import re
-import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 import jax
@@ -14,28 +11,30 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.checkpoint import History
+from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, write_manifest
 from sartor.checking import AnyPath, checked, checks_arguments
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.encoding import as_column
 from sartor.data.names import check_names
-from sartor.engine import ClientStates, Engine, Scored, losses_by_client, positions, score_shared
-from sartor.errors import ConfigError, DataError
+from sartor.data.scaling import Scaling
+from sartor.data.trained import Trained, part_words
+from sartor.engine import (
+    ClientStates,
+    Engine,
+    Job,
+    Own,
+    Scored,
+    losses_by_client,
+    positions,
+    predict_each,
+    score_shared,
+)
+from sartor.errors import ConfigError, DataError, warn
 from sartor.evaluation import Scores
-from sartor.files import read_json, replacing, save_tree, write_json
-from sartor.models import Model, Params, check
+from sartor.files import replacing, save_tree
+from sartor.models import Model, Params, check, device_dtype
 from sartor.types import Bools, Ints
-
-FORMAT = "sartor-models"
-VERSION = 1
-FILES = {
-    "manifest.json",
-    "central.safetensors",
-    "baseline.safetensors",
-    "joint.safetensors",
-    "trials.safetensors",
-}
-"""What a directory of models may hold, apart from the shards of clients' models."""
 
 
 class Rule(Protocol):
@@ -65,6 +64,8 @@ class CentralModel:
         engine: how it was run, and is run when evaluated.
         cost: what training asked of every client; not known of a model from a file.
         kept: what clients have kept from their rounds, by client; not in files.
+        scaling: how features are scaled before the model sees them.
+        trained: the rows that it was trained on; not known of models that earlier versions saved.
     """
 
     model: Model
@@ -78,6 +79,8 @@ class CentralModel:
     cost: Cost | None = None
     feature_names: tuple[str, ...] | None = None
     kept: ClientStates | None = None
+    scaling: Scaling | None = None
+    trained: Trained | None = None
 
     @property
     def loss(self) -> npt.NDArray[np.float32]:
@@ -107,7 +110,7 @@ class CentralModel:
         has the lowest loss on its validation part; without such a part, the one that has the
         lowest on average over the clients that do.
         """
-        everyone = np.arange(len(data))
+        everyone, data = np.arange(len(data)), data.scaled(self.scaling)
         best = self._best(data)
         if best.shape[1] == 1:
             return best[:, 0]
@@ -127,7 +130,7 @@ class CentralModel:
     def members(self, data: ClientData) -> Bools:
         """[clients, q] to which hypothesis each client belongs, in every clustering."""
         belongs = np.zeros((len(data), self.q), np.bool_)
-        np.put_along_axis(belongs, self._best(data), True, axis=1)
+        np.put_along_axis(belongs, self._best(data.scaled(self.scaling)), True, axis=1)
         return belongs
 
     def _best(self, data: ClientData) -> Ints:
@@ -146,15 +149,23 @@ class CentralModel:
         )
 
     @checks_arguments
-    def evaluate(self, data: ClientData, *, part: str = "test") -> Scores:
-        """Score every client's test part: one row per client."""
+    def evaluate(
+        self, data: ClientData, *, part: str = "test", allow_trained: bool = False
+    ) -> Scores:
+        """Score every client's test part: one row per client.
+
+        Rows that the model was trained on are refused, in whatever part they are. With
+        ``allow_trained`` they are scored all the same, and the scores say how many they are.
+        """
         check(self.model, data)
         check_names(self.label_names, self.feature_names, data)
-        return self.score(data, scored_clients(data, part), part)
+        clients = scored_clients(data, part)
+        found = refuse_trained(self.trained, data, part, allow_trained)
+        return mark_trained(self.score(data, clients, part), found[clients])
 
     def score(self, data: ClientData, clients: Ints, part: str) -> Scores:
         """Score some clients, by position; what :meth:`evaluate` does after its checks."""
-        rows = positions(data, clients, part)
+        data, rows = data.scaled(self.scaling), positions(data, clients, part)
         scored = score_shared(self.model, data, rows, self.hypotheses, self.engine)
         sizes = data.sizes(part)[clients]
         cluster = self.assign(data)[clients]
@@ -163,7 +174,7 @@ class CentralModel:
         mine = Scored(scored.loss[chosen, examples], scored.correct[chosen, examples])
         extra = {"cluster": cluster} if self.q > 1 else {}
         name = str(self.algorithm["name"])
-        return make_scores(name, self.model, data, clients, part, mine, extra)
+        return make_scores(name, self.model, data, clients, part, mine, extra, self.trained)
 
     def predict_proba(self, x: Any, cluster: int | None = None) -> npt.NDArray[np.float32]:
         """Class probabilities [n, classes]; of several hypotheses say which."""
@@ -189,16 +200,17 @@ class CentralModel:
                 f"there are {self.q} hypotheses, so say which one: cluster=0 to {self.q - 1} (got "
                 f"{cluster}); assign(data) tells every client's"
             )
-        params = jax.tree.map(lambda a: a[cluster], self.hypotheses)
-        inputs = as_inputs(self.model, x, self.feature_names)
-        return np.asarray(self.model.apply(params, inputs, None))
+        inputs = as_inputs(self.model, x, self.feature_names, self.scaling)
+        return predict_shared(self.model, self.hypotheses, cluster, inputs)
 
     @checks_arguments
     def save(self, directory: AnyPath) -> None:
         """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it."""
         with replacing(directory, is_models) as folder:
             save_tree(folder / "central.safetensors", self.hypotheses, {})
-            write_json(folder / "manifest.json", self.manifest("central"))
+            if self.trained is not None:
+                save_tree(folder / TRAINED, {"central": self.trained._asdict()}, {})
+            write_manifest(folder, self.manifest("central"))
 
     def manifest(self, kind: str) -> dict[str, Any]:
         """What a directory of saved models says about itself."""
@@ -213,6 +225,7 @@ class CentralModel:
             "rule": None if self.rule is None else self.rule.to_dict(),
             "label_names": self.label_names,
             "feature_names": self.feature_names,
+            "scaling": None if self.scaling is None else self.scaling.to_dict(),
             "last": {
                 name: values[-1].tolist()
                 for name, values in self.history.items()
@@ -221,17 +234,9 @@ class CentralModel:
         }
 
 
-def is_models(path: Path) -> bool:
-    """Whether a directory holds models saved by Sartor and nothing else."""
-    names = {file.name for file in path.iterdir()}
-    shards = {name for name in names if re.fullmatch(r"shard-\d+\.safetensors", name)}
-    if "manifest.json" not in names or names - shards - FILES:
-        return False
-    found = read_json(path / "manifest.json")
-    return isinstance(found, dict) and found.get("format") == FORMAT
-
-
-def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any:
+def as_inputs(
+    model: Model, x: Any, names: tuple[str, ...] | None = None, scaling: Scaling | None = None
+) -> Any:
     """Inputs of a prediction as arrays; refuses a shape that the model does not take.
 
     From a frame, or from columns by name, it takes those that the model was trained on.
@@ -239,7 +244,7 @@ def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any
     if x is None and model.kind == "density":
         return None
     if isinstance(x, Mapping) and names is None and model.input_shape is None:
-        return {name: jnp.asarray(as_column(column, name)) for name, column in x.items()}
+        return {name: _as_array(column, name) for name, column in x.items()}
     columns_of = getattr(x, "column_names", getattr(x, "columns", ()))  # Arrow, pandas, polars
     known = list(x if isinstance(x, Mapping) else columns_of)
     called = [str(name) for name in known]  # as Arrow calls them, which tables are read through
@@ -252,7 +257,7 @@ def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any
         if wanted:
             columns = [x[known[called.index(name)]] for name in wanted]
             x = np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
-        inputs = jnp.asarray(as_column(x, "x"))
+        inputs = _as_array(x, "x")
     except (TypeError, ValueError, OverflowError) as error:
         what = f" ({error})" if isinstance(error, DataError) else ""
         raise DataError(
@@ -265,10 +270,35 @@ def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any
         )
     if not inputs.size:
         raise DataError(f"x holds no examples (its shape is {inputs.shape})")
-    bad = ~jnp.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
+    bad = ~np.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
     if bad.any():
         raise DataError(f"x holds a NaN or infinite value in example {int(bad.argmax())}")
-    return inputs
+    return inputs if scaling is None else scaling(inputs)
+
+
+def _as_array(x: Any, name: str) -> npt.NDArray[Any]:
+    """Numbers in the form that models take; on the host, where no shape has to be compiled for."""
+    array = as_column(x, name)
+    if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(f"{array.dtype} are no numbers")
+    return array.astype(device_dtype(array), copy=False)
+
+
+def count_inputs(inputs: Any) -> int | None:
+    """How many examples there are; ``None`` where models have no inputs."""
+    return None if inputs is None else len(jax.tree.leaves(inputs)[0])
+
+
+def predict_shared(
+    model: Model, hypotheses: Params, cluster: int, inputs: Any
+) -> npt.NDArray[np.float32]:
+    """What one of several hypotheses predicts."""
+    examples = count_inputs(inputs)
+    if examples is None:
+        params = jax.tree.map(lambda a: a[cluster], hypotheses)
+        return np.asarray(model.apply(params, None, None))
+    jobs = Job(np.array([cluster], np.int32), None, None)
+    return predict_each(Own(model), {}, hypotheses, jobs, inputs, np.zeros(examples, np.int64))
 
 
 def scored_clients(data: ClientData, part: str) -> Ints:
@@ -284,11 +314,24 @@ def scored_clients(data: ClientData, part: str) -> Ints:
         )
     left = len(data) - len(clients)
     if left:
-        warnings.warn(
-            f"{left} of {len(data)} clients have no {part} examples and are left out of the scores",
-            stacklevel=4,
+        warn(
+            f"{left} of {len(data)} clients have no {part} examples and are left out of the scores"
         )
     return clients
+
+
+def refuse_trained(trained: Trained | None, data: ClientData, part: str, allowed: bool) -> Ints:
+    """[clients] how many rows of a part were trained on; refuses them unless they are allowed."""
+    if trained is None:
+        return np.zeros(len(data), np.int64)
+    return trained.refuse(data, (part,), "its score", allowed)
+
+
+def mark_trained(scores: Scores, found: Ints) -> Scores:
+    """Scores that say how many of each client's rows were trained on, if any were."""
+    if not found.any():
+        return scores
+    return dataclasses.replace(scores, extra={**scores.extra, "trained_rows": found})
 
 
 def make_scores(
@@ -299,29 +342,42 @@ def make_scores(
     part: str,
     scored: Scored,
     extra: dict[str, npt.NDArray[Any]],
+    trained: Trained | None,
     baseline: Scores | None = None,
 ) -> Scores:
-    """The score table of some clients from their examples' results."""
+    """The score table of some clients from their examples' results.
+
+    A client is a seen one if the model has seen it, whatever the data says.
+    """
+    seen = data.seen if trained is None else np.isin(data.hashes, trained.seen)
     domain = data.metadata.get("domain")
     return Scores(
         method=method,
         client=tuple(data.ids[k] for k in clients),
         size=data.sizes("train")[clients],
         test_size=data.sizes(part)[clients],
-        seen=data.seen[clients],
+        seen=seen[clients],
+        rows=part_words(data, clients, part),
         example_loss=scored.loss,
         example_correct=scored.correct if model.has_accuracy else None,
         domain=None if domain is None else tuple(str(d) for d in domain[clients]),
         extra=extra,
         baseline=baseline,
+        example_range=scored.gain_range,
     )
 
 
 def decode(
     model: Model, prediction: npt.NDArray[Any], label_names: tuple[str, ...] | None
 ) -> npt.NDArray[Any]:
-    """Labels of log-probabilities, in words if there are words; means as they are."""
+    """Labels of log-probabilities, in words if there are words; means as they are.
+
+    A class without a word, where the model has more classes than the data has words, was never
+    seen. It is no answer: the most probable class that has a word is.
+    """
     if model.kind == "regression":
         return prediction
-    labels = prediction.argmax(axis=-1)
-    return np.asarray(labels if label_names is None else np.asarray(label_names)[labels])
+    if label_names is None:
+        return np.asarray(prediction.argmax(axis=-1))
+    labels = prediction[..., : len(label_names)].argmax(axis=-1)
+    return np.asarray(np.asarray(label_names)[labels])

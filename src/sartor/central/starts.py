@@ -233,7 +233,12 @@ def _own_models(
     first = jax.tree.map(lambda a: a[:1], drawn)
     recipe = Recipe(Own(fit.model), algorithm.client_optimizer, start.epochs, algorithm.batch)
     some = fit.data.select([fit.data.ids[k] for k in clients])
-    rates = np.full(len(some), algorithm.learning_rate, np.float32)
+    rates = algorithm.step_size(
+        algorithm.learning_rate,
+        fit.model,
+        steps_of(some.sizes("train"), algorithm.batch, start.epochs),
+    )
+    rates = np.broadcast_to(np.asarray(rates, np.float32), len(some))
     nobody = np.zeros(len(some), np.int64)
     jobs = everybody(some, int(mix(fit.seed, "start")), nobody, learning_rate=rates)
     leaves: dict[str, npt.NDArray[Any]] = {}

@@ -88,7 +88,7 @@ def run_command(
     with options.stoppable(resume):
         finished = run(settings, directory, resume=resume)
     for scores in finished.scores:
-        typer.echo(f"{scores.summary(seed=settings.seed)}\n")
+        typer.echo(f"{scores.summary()}\n")
     typer.echo(f"Models:  {directory / 'models'}")
     typer.echo(f"Report:  {directory / 'report.html'}")
 

@@ -6,7 +6,6 @@ import math
 import sqlite3
 import sys
 import tempfile
-import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from sartor.data.federated import LABELS, as_bytes, native, writer_domains
 from sartor.data.files import open as open_data
 from sartor.data.leaf import PIXELS, is_doubled
 from sartor.data.store import write_store
-from sartor.errors import ConfigError, DataError
+from sartor.errors import ConfigError, DataError, warn
 from sartor.files import replacing, write_atomic
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -57,15 +56,9 @@ def convert(data: ClientData, path: AnyPath, format: str) -> None:
         FORMATS[format](data, folder)
     lost = [] if format == "sartor" else _lost(data)
     if lost:
-        warnings.warn(
-            f"{format} has no place for {', '.join(lost)}: left out; the format sartor keeps all",
-            stacklevel=3,
-        )
+        warn(f"{format} has no place for {', '.join(lost)}: left out; the format sartor keeps all")
     if changed:
-        warnings.warn(
-            f"read again from {format}, {', '.join(changed)}; the format sartor keeps all",
-            stacklevel=3,
-        )
+        warn(f"read again from {format}, {', '.join(changed)}; the format sartor keeps all")
 
 
 def _refuse(data: ClientData, format: str) -> None:

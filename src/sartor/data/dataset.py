@@ -31,6 +31,8 @@ from sartor.checking import (
     is_list,
     shown,
 )
+from sartor.data.scaling import Scaling
+from sartor.data.trained import Contents
 from sartor.errors import ConfigError, DataError, nearest
 from sartor.randomness import Words, client_hashes, mix
 from sartor.types import Bools, Ints
@@ -59,6 +61,8 @@ class ClientData:
         metadata: one value for each client under every name; "domain" is the name algorithms use.
         label_names: the word of each class number, where labels were words.
         feature_names: the column that each feature of "x" was, where they have names.
+        scaling: how models see the features of "x"; as they are if not given.
+        contents: the words of the rows' contents, shared by all data sets of one table.
 
     >>> from sartor.data import from_dict
     >>> data = from_dict({"ann": ([[0.0], [1.0]], [0, 1]), "bob": ([[2.0]], [1])})
@@ -76,6 +80,8 @@ class ClientData:
     metadata: Mapping[str, Column] = field(default_factory=dict)
     label_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    scaling: Scaling | None = None
+    contents: Contents = field(default_factory=Contents)
 
     def __post_init__(self) -> None:
         for name in ("columns", "metadata"):
@@ -116,6 +122,17 @@ class ClientData:
         return _read_only(client_hashes(self.ids))
 
     @cached_property
+    def owners(self) -> Ints:
+        """The position of the client that each entry of `rows` belongs to."""
+        sizes = self.bounds[:, 3] - self.bounds[:, 0]
+        return _read_only(np.repeat(np.arange(len(self)), sizes))
+
+    @cached_property
+    def row_words(self) -> Words:
+        """A word for each entry of `rows`, by the client's id and the row's content."""
+        return mix(self.hashes[self.owners], self.contents.of(self.columns)[self.rows])
+
+    @cached_property
     def _positions(self) -> dict[str, int]:
         return {client: k for k, client in enumerate(self.ids)}
 
@@ -147,6 +164,24 @@ class ClientData:
         """The columns of one client, restricted to its rows in a part."""
         rows = self.part(self.position(client_id), part)
         return {name: column[rows] for name, column in self.columns.items()}
+
+    def scaled(self, scaling: Scaling | None) -> ClientData:
+        """The same clients, whose features models see in another scale. Columns are shared."""
+        if scaling is self.scaling:
+            return self
+        # Found again by the scaling, as copies of columns on a device are found by the data.
+        if scaling not in self._scaled:
+            self._scaled[scaling] = replace(self, scaling=scaling)
+        return self._scaled[scaling]
+
+    @cached_property
+    def _scaled(self) -> dict[Scaling | None, ClientData]:
+        return {}
+
+    def seen_by_models(self, name: str, rows: Any) -> Column:
+        """Rows of a column as models see them, which is scaled where there is a scaling."""
+        values = np.asarray(self.columns[name][rows])
+        return values if self.scaling is None or name != "x" else self.scaling(values)
 
     def select(self, clients: Bools | Iterable[Any]) -> ClientData:
         """Only these clients: a mask over clients, or ids in the wanted order. Columns are shared.
@@ -247,7 +282,7 @@ class ClientData:
 
     def _owners(self) -> tuple[Ints, Ints]:
         """For each entry of `rows`: its client, and its place inside the client by row number."""
-        owner = np.repeat(np.arange(len(self)), self.bounds[:, 3] - self.bounds[:, 0])
+        owner = self.owners
         place = np.empty_like(owner)
         place[np.lexsort((self.rows, owner))] = np.arange(len(owner)) - self.bounds[owner, 0]
         return owner, place

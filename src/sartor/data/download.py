@@ -5,15 +5,10 @@ if somebody has put them there by hand.
 """
 
 import bz2
-import contextlib
-import fcntl
-import hashlib
 import http.client
-import os
 import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +17,8 @@ import h5py
 
 from sartor.checking import AnyPath, checks_arguments
 from sartor.errors import ConfigError, FileError, nearest
-from sartor.files import cache_root, sweep, writing
+from sartor.files import cache_root, sha256_of, sweep, writing
+from sartor.locks import locked
 from sartor.progress import Bar
 from sartor.version import __version__
 
@@ -91,7 +87,7 @@ def download(
         return folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with locked(folder, wait=True):
             if _missing(source, folder):  # nobody else has got it meanwhile
                 sweep(folder)
                 archive = _archive(source, folder, progress)
@@ -124,31 +120,19 @@ def _missing(source: Source, folder: Path) -> list[str]:
     return missing
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process downloads into the folder."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some file systems have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
 def _archive(source: Source, folder: Path, progress: bool | None) -> Path:
     """The archive, checked: one that is there already, or fetched."""
     archive, part = folder / source.archive, folder / f"{source.archive}.part"
     if archive.exists():
-        if (found := _digest(archive)) != source.sha256:  # perhaps put there by hand, so not ours
+        if (found := sha256_of(archive)) != source.sha256:  # perhaps put there by hand, so not ours
             raise FileError(
                 f"{archive} is cut short, damaged or something else, with SHA-256 {found} instead "
                 f"of {source.sha256}: remove it"
             )
         return archive
-    if not part.exists() or _digest(part) != source.sha256:
+    if not part.exists() or sha256_of(part) != source.sha256:
         _fetch(source, part, progress)
-        if (found := _digest(part)) != source.sha256:
+        if (found := sha256_of(part)) != source.sha256:
             part.unlink()
             raise FileError(
                 f"what came has SHA-256 {found} instead of {source.sha256} and was removed"
@@ -171,11 +155,6 @@ def _fetch(source: Source, part: Path, progress: bool | None) -> None:
     done = part.stat().st_size
     if total is not None and done < total:
         raise FileError(f"the connection was cut after {done:,} of {total:,} bytes, which are kept")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _ask(url: str, start: int) -> tuple[Any, int]:

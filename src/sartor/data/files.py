@@ -4,6 +4,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from sartor.data.store import is_store, open_store
 from sartor.data.tables import PARQUET, read_table, table_bytes
 from sartor.errors import ConfigError, FileError
 from sartor.files import cache_root
+from sartor.locks import locked_file
 
 _UNDERSTOOD = (
     "understood are: a directory written by data.save(), an HDF5 file of TensorFlow Federated or a "
@@ -98,9 +100,12 @@ def open(
         if is_store(store):
             return open_store(store)
         _log.info("%s: about %d MB, mapped from %s", path, size >> 20, store)
-    if parts:
-        return read_parts(parts, store)
-    return read_table(path, store, roles | {"metadata": metadata})
+    with nullcontext() if store is None else locked_file(store, wait=True):
+        if store is not None and is_store(store):  # another process has made it meanwhile
+            return open_store(store)
+        if parts:
+            return read_parts(parts, store)
+        return read_table(path, store, roles | {"metadata": metadata})
 
 
 def _recognise(path: Path) -> str:

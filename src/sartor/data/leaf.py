@@ -6,18 +6,27 @@ LEAF lists every writer's first image twice; the copy is left out here.
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from sartor.data.dataset import PARTS
 from sartor.data.federated import Arrays, Part, as_labels, columns_of, reading
+from sartor.documents import check_schema
 from sartor.errors import DataError, FileError
 from sartor.progress import Bar
 
 PIXELS = 28 * 28
 """The number of pixels of an image; other inputs keep their shape."""
+
+
+class Shard(TypedDict):
+    """What a shard holds: inputs ``x`` and labels ``y`` of every user."""
+
+    users: list[str]
+    user_data: dict[str, dict[str, Any]]
+    num_samples: NotRequired[list[int]]
 
 
 def is_leaf(path: Path) -> bool:
@@ -59,7 +68,8 @@ class LeafPart(Part):
             for n, shard in enumerate(self._shards):
                 bar.update(n)
                 with reading(shard):
-                    content = json.loads(shard.read_text(encoding="utf-8"))
+                    content = json.loads(shard.read_bytes())
+                    check_schema(content, Shard)
                     users, data = content["users"], content["user_data"]
                     sizes = content.get("num_samples", [None] * len(users))
                     declared = list(zip(users, sizes, strict=True))

@@ -8,7 +8,7 @@ from sartor.data.dataset import Column
 from sartor.errors import DataError
 from sartor.types import Floats
 
-SHARE = 1e-4
+SHARE = 1e-3
 """The largest rounding error that is accepted, as a share of a column's standard deviation."""
 
 NOISE = 1e-12

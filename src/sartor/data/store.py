@@ -8,18 +8,51 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
 from sartor.data.dataset import ClientData, Column
+from sartor.documents import check_schema, check_seal, sealed
 from sartor.errors import FileError, SartorError
-from sartor.files import explaining, replacing
+from sartor.files import (
+    explaining,
+    is_unfinished,
+    read_json,
+    replacing,
+    sha256_of,
+    write_atomic,
+)
 
 _FORMAT = "sartor-data"
 _VERSION = 1
 _MANIFEST = "data.json"
 _INDEX = ("rows", "bounds", "seen")
+
+VERIFIED = 2**28
+"""The largest column, in bytes, that is compared with its checksum when a directory is opened.
+
+Reading a larger one whole would undo the point of mapping it.
+"""
+
+
+class Metadata(TypedDict):
+    """One value for each client."""
+
+    dtype: str
+    values: list[bool | int | float | str]
+
+
+class Manifest(TypedDict):
+    """What ``data.json`` says. Those of earlier versions have no checksums."""
+
+    columns: list[str]
+    label_names: list[str] | None
+    feature_names: NotRequired[list[str] | None]
+    metadata: dict[str, Metadata]
+    ids: list[str]
+    files: NotRequired[dict[str, str]]
+    digest: NotRequired[str]
 
 
 def column_file(i: int) -> str:
@@ -53,14 +86,20 @@ def write_store(data: ClientData, folder: Path) -> None:
             for name, values in data.metadata.items()
         },
         "ids": data.ids,
+        "files": {name: sha256_of(folder / name) for name in sorted(_files(len(data.columns)))},
     }
-    (folder / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    write_atomic(folder / _MANIFEST, json.dumps(sealed(manifest)))
 
 
 def open_store(path: str | os.PathLike[str]) -> ClientData:
-    """Memory-map a native directory."""
+    """Memory-map a native directory.
+
+    Its files are compared with their checksums, columns above ``VERIFIED`` bytes excepted.
+    """
     path = Path(path)
     manifest = _manifest(path)
+    for name, digest in manifest.get("files", {}).items():
+        _check_file(path / name, digest)
     with _damaged(path):
         columns = {name: _load(path / column_file(i)) for i, name in enumerate(manifest["columns"])}
         metadata = {
@@ -68,9 +107,12 @@ def open_store(path: str | os.PathLike[str]) -> ClientData:
             for name, entry in manifest["metadata"].items()
         }
         labels, features = manifest["label_names"], manifest.get("feature_names")
+        index = {name: _load(path / f"{name}.npy") for name in _INDEX}
         return ClientData(
             columns,
-            **{name: _load(path / f"{name}.npy") for name in _INDEX},
+            index["rows"],
+            index["bounds"],
+            seen=index["seen"],
             ids=tuple(manifest["ids"]),
             metadata=metadata,
             label_names=None if labels is None else tuple(labels),
@@ -96,16 +138,35 @@ def _plain(dtype: str) -> np.dtype[Any]:
 
 def _manifest(path: Path) -> dict[str, Any]:
     file = path / _MANIFEST
-    with _damaged(file):
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+    manifest: Any = read_json(file)
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-        raise FileError(f"{file}: not a manifest of format {_FORMAT!r}, made by something else")
+        raise FileError(
+            f"{file}: not a manifest of format {_FORMAT!r}, made by something else or damaged; "
+            "make the directory again"
+        )
     if manifest.get("version") != _VERSION:
         raise FileError(
             f"{file}: version {manifest.get('version')!r}, this Sartor reads {_VERSION}; "
             "upgrade Sartor or make the directory again"
         )
-    return manifest
+    with _damaged(file):
+        check_seal(manifest)
+        check_schema(manifest, Manifest)
+    found: dict[str, Any] = manifest
+    return found
+
+
+def _files(columns: int) -> set[str]:
+    """The files of arrays in a native directory with some columns."""
+    return {*(f"{name}.npy" for name in _INDEX), *map(column_file, range(columns))}
+
+
+def _check_file(file: Path, digest: str) -> None:
+    """Refuse a file that is missing or has changed; of a large column only whether it is there."""
+    with _damaged(file):
+        small = file.stem in _INDEX or file.stat().st_size <= VERIFIED
+        if small and sha256_of(file) != digest:
+            raise ValueError("it has changed since it was written")
 
 
 def through_store(
@@ -125,13 +186,11 @@ def through_store(
 
 def _only_a_store(path: Path) -> bool:
     """Whether a directory holds nothing but the files of a native directory."""
-    files = set(os.listdir(path))
+    names = {file.name for file in path.iterdir() if not is_unfinished(file)}
     try:
-        columns = _manifest(path)["columns"]
-    except (SartorError, KeyError):
+        return names <= {_MANIFEST} | _files(len(_manifest(path)["columns"]))
+    except SartorError:
         return False
-    ours = {_MANIFEST, *(f"{name}.npy" for name in _INDEX)}
-    return files <= ours | {column_file(i) for i in range(len(columns))}
 
 
 def joined(blocks: Iterable[Column], file: Path | None) -> Column:

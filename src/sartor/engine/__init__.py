@@ -10,17 +10,38 @@ from sartor.engine.cohort import Cohort, Passed
 from sartor.engine.engine import Engine
 from sartor.engine.job import Batch, ClientProgram, Ended, Job
 from sartor.engine.objectives import Leaves, Objective, Own, leaf_shapes, lowered, pick, predict
-from sartor.engine.optimizers import Chosen, Optimizer, build
-from sartor.engine.planning import Planner, in_order
+from sartor.engine.optimizers import (
+    AUTOMATIC,
+    SEARCHED,
+    Automatic,
+    Chosen,
+    Optimizer,
+    Searched,
+    build,
+)
+from sartor.engine.planning import Planner
+from sartor.engine.predicting import predict_each
 from sartor.engine.programs import Recipe, trainer
 from sartor.engine.rounds import Chunk, one_round, run_rounds
+from sartor.engine.sampling import Sampler, in_order
 from sartor.engine.schedule import Spans, padded, ragged, steps_of
-from sartor.engine.scoring import EachScorer, Scored, losses_by_client, positions, score_shared
+from sartor.engine.scoring import (
+    Against,
+    EachScorer,
+    Scored,
+    losses_by_client,
+    positions,
+    score_shared,
+)
 from sartor.engine.states import ClientStates
 from sartor.engine.trials import personalize, trial
 from sartor.engine.vectorize import side_by_side
 
 __all__ = [
+    "AUTOMATIC",
+    "SEARCHED",
+    "Against",
+    "Automatic",
     "Batch",
     "Block",
     "Chosen",
@@ -41,7 +62,9 @@ __all__ = [
     "Passed",
     "Planner",
     "Recipe",
+    "Sampler",
     "Scored",
+    "Searched",
     "Spans",
     "Stack",
     "build",
@@ -57,6 +80,7 @@ __all__ = [
     "pick",
     "positions",
     "predict",
+    "predict_each",
     "ragged",
     "run_rounds",
     "score_shared",

@@ -30,13 +30,13 @@ def separate(settings: Any) -> tuple[Any, tuple[Any, ...]]:
     numbers: list[Any] = []
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
-        if field.metadata.get("traced"):
-            numbers.append(np.asarray(value, np.int32 if isinstance(value, int) else np.float32))
-            object.__setattr__(same, field.name, 0)
-        elif _is_settings(value):
+        if _is_settings(value):
             inside, found = separate(value)
             numbers.append(found)
             object.__setattr__(same, field.name, inside)
+        elif field.metadata.get("traced"):
+            numbers.append(np.asarray(value, np.int32 if isinstance(value, int) else np.float32))
+            object.__setattr__(same, field.name, 0)
     return same, tuple(numbers)
 
 
@@ -50,10 +50,10 @@ def unite(same: Any, numbers: tuple[Any, ...]) -> Any:
     whole, left = _copy(same), iter(numbers)
     for field in dataclasses.fields(same):
         value = getattr(same, field.name)
-        if field.metadata.get("traced"):
-            object.__setattr__(whole, field.name, next(left))
-        elif _is_settings(value):
+        if _is_settings(value):
             object.__setattr__(whole, field.name, unite(value, next(left)))
+        elif field.metadata.get("traced"):
+            object.__setattr__(whole, field.name, next(left))
     return whole
 
 

@@ -105,7 +105,8 @@ class Block(NamedTuple):
         params: the leaves that were trained; none of a trial.
         loss: each job's mean training loss.
         finite: whether each job's model is finite.
-        held_loss: of a trial, the mean plain loss on the examples that were held out.
+        held_loss: of a trial, [jobs, 2] the mean plain loss on the examples that were held out,
+            and on every second one of them.
     """
 
     jobs: Ints
@@ -258,10 +259,13 @@ def _in_blocks(
 def _shared(jobs: Jobs) -> Ints:
     """[jobs] jobs with the same number read the same examples in the same order.
 
-    These are a client's trials of several candidates: the same rows, and the same random words.
+    These are a client's trials of several candidates, which follow each other: the same rows, and
+    the same random words.
     """
-    same = np.stack([jobs.train.first, jobs.train.sizes, jobs.words.view(np.int64)])
-    return np.asarray(np.unique(same, axis=1, return_inverse=True)[1].reshape(-1))
+    same = np.ones(max(jobs.number - 1, 0), bool)
+    for a in (jobs.train.first, jobs.train.sizes, jobs.words):
+        same &= a[1:] == a[:-1]
+    return np.concatenate([[0], np.cumsum(~same)])[: jobs.number]
 
 
 def _mixed(plan: Schedule, mixing: Mixing, jobs: Jobs, batch: int) -> Schedule:

@@ -131,6 +131,7 @@ class Inputs(NamedTuple):
         sizes: [clients] numbers of training examples.
         place: [clients] where in the table of client states each client is.
         attributes: what the algorithm knows of every client, by name: [clients, ...].
+        round: the number of the round, counted from 0.
     """
 
     passes: tuple[PassInput, ...]
@@ -138,6 +139,7 @@ class Inputs(NamedTuple):
     sizes: Any
     place: Any
     attributes: dict[str, Any]
+    round: Any
 
 
 class Kept(NamedTuple):
@@ -181,6 +183,7 @@ class Cohort:
         model: the hypothesis class.
         sizes: [clients] numbers of training examples m_k.
         attributes: what the algorithm has said to know of every client, by name: [clients, ...].
+        round: the number of the round, counted from 0.
         finite: [clients] whose passes have all ended well so far.
         kept: what clients keep between rounds; an empty table if they keep nothing.
         engine: how it is run.
@@ -200,6 +203,7 @@ class Cohort:
         self.model = in_precision(model, engine.precision)
         self.sizes: jax.Array = inputs.sizes
         self.attributes = inputs.attributes
+        self.round: jax.Array = inputs.round
         self.kept = kept
         self.finite = jnp.ones(len(inputs.sizes), bool)
         self.engine, self.columns, self.rehearsal = engine, columns, rehearsal
@@ -288,7 +292,8 @@ class Cohort:
         if optimizer is None:
             program = single_step(loss or own_loss, learning_rate, start)
         else:
-            program = trainer(loss or own_loss, lambda job: optimizer, start)
+            of_job = optimizer if callable(optimizer) else lambda job: optimizer
+            program = trainer(loss or own_loss, of_job, start)
 
         def end(carry: Tree, job: Job) -> Ended:
             trained = program.end(carry, job)

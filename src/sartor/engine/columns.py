@@ -11,7 +11,7 @@ from sartor.data import ClientData
 from sartor.engine.engine import Engine
 from sartor.engine.lanes import LANES
 from sartor.engine.schedule import padded
-from sartor.models import device_dtype
+from sartor.models import column_shapes
 from sartor.trees import Tree
 from sartor.types import Ints
 
@@ -72,8 +72,8 @@ def gather(engine: Engine, data: ClientData, positions: Ints) -> Columns:
     in_order = len(rows) > 0 and bool((np.diff(rows) == 1).all())
     where: Any = slice(rows[0], rows[-1] + 1) if in_order else rows
     columns = {
-        name: np.asarray(column[where], device_dtype(column))
-        for name, column in data.columns.items()
+        name: np.asarray(data.seen_by_models(name, where), dtype)
+        for name, _, dtype in column_shapes(data)
     }
     return on_every_device(engine, columns)
 

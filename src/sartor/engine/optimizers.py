@@ -1,4 +1,7 @@
-"""Optimizers by name, so that a configuration file can hold them; or any of optax's, as it is."""
+"""Optimizers by name, so that a configuration file can hold them; or any of optax's, as it is.
+
+And step sizes that need no choosing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from typing import Any, TypeAlias
 import optax
 
 from sartor.caching import made_once
-from sartor.checking import Finite, Positive, checked
+from sartor.checking import Count, Finite, Positive, check_fields, checked
+from sartor.engine.arguments import traced
 from sartor.errors import ConfigError, nearest
 
 NAMES = (
@@ -71,6 +75,64 @@ class Optimizer:
             return factory(**dict(self.options))
         except (TypeError, ValueError) as error:
             raise ConfigError(f"optimizer {self.name!r}: {error}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Automatic:
+    """A step size that needs no choosing, for features on one scale.
+
+    All steps of a client in round t, counted from 0, add up to first / (1 + t / 10), divided by the
+    curvature of the loss. So clients count by their weights, and not by how many steps they take;
+    and late steps are too small to carry clients away from each other. Where training diverges, it
+    starts anew with half the step size.
+
+    Attributes:
+        first: what a client's steps in the first round add up to, with all that the server's
+            momentum makes of them later on.
+
+    >>> Automatic(0.5).at(round=10, steps=4, curvature=0.25)
+    0.25
+    """
+
+    first: Positive = traced(0.5)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def at(self, round: Any, steps: Any, curvature: float) -> Any:
+        """The size of each of so many steps in a round."""
+        return self.first / curvature / steps / (1 + round / 10)
+
+
+@dataclasses.dataclass(frozen=True)
+class Searched:
+    """The best of some step sizes, on examples that some clients hold out.
+
+    All clients take the same. How far a client moves then depends on how many examples it has.
+
+    Attributes:
+        among: the step sizes, for log loss. Squared error is steeper, and takes an eighth of them.
+        clients: how many clients try them.
+
+    >>> Searched().of(curvature=2.0)
+    (0.0025, 0.01, 0.04, 0.16)
+    """
+
+    among: tuple[Positive, ...] = (0.02, 0.08, 0.32, 1.28)
+    clients: Count = 100
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.among:
+            raise ConfigError("Searched: among is empty; give at least one step size")
+
+    def of(self, curvature: float) -> tuple[float, ...]:
+        """The step sizes for a loss."""
+        return tuple(rate * 0.25 / curvature for rate in self.among)
+
+
+AUTOMATIC = Automatic()
+SEARCHED = Searched()
 
 
 Chosen: TypeAlias = Optimizer | optax.GradientTransformation | None

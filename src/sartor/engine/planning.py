@@ -20,6 +20,7 @@ from sartor.engine.columns import source
 from sartor.engine.engine import Engine
 from sartor.engine.job import Held
 from sartor.engine.programs import HELD
+from sartor.engine.sampling import Sampler, in_order
 from sartor.engine.schedule import (
     NOBODY,
     Room,
@@ -46,35 +47,6 @@ BATCH = 128
 """Examples that a score pass takes at a time."""
 
 
-def sample_cohorts(seed: int, rounds: range, population: int, size: int) -> Ints:
-    """Which clients take part in each round, without replacement: [rounds, size].
-
-    The cost is that of the cohort, not of the population.
-
-    >>> sample_cohorts(0, range(2), population=1_000_000, size=5).shape
-    (2, 5)
-    """
-    if size >= population:
-        return np.broadcast_to(np.arange(population), (len(rounds), population))
-    few = 4 * size < population
-    draws = 2 * size + 32 if few else population
-    cohorts = np.empty((len(rounds), size), np.int64)
-    for place, round_ in enumerate(rounds):
-        words = mix(seed, "cohort", round_, np.arange(draws))
-        if few:  # draw with replacement and keep the first of each: enough are left
-            picks, first = np.unique(words % np.uint64(population), return_index=True)
-            cohorts[place] = picks[np.argsort(first)][:size]
-        else:
-            cohorts[place] = np.argsort(words, kind="stable")[:size]
-    return cohorts
-
-
-def in_order(data: ClientData) -> Ints:
-    """The seen clients by their hashes: so draws do not depend on their order in the data."""
-    seen = np.flatnonzero(data.seen)
-    return seen[np.argsort(data.hashes[seen], kind="stable")]
-
-
 class Algorithm(Protocol):
     """What the engine needs of a central algorithm; it must be hashable."""
 
@@ -91,6 +63,9 @@ class Algorithm(Protocol):
 
     def attributes(self, data: ClientData) -> dict[str, npt.NDArray[Any]]:
         """What the algorithm has to know about every client, by name: [clients, ...]."""
+
+    def strata(self, data: ClientData) -> Ints | None:
+        """[clients] the stratum of each, if rare ones are to be in more cohorts than others."""
 
     def clients(self, state: Tree, cohort: Cohort) -> tuple[Tree, dict[str, jax.Array]]:
         """What a cohort uploads, summed; and metrics, with every client's ``loss`` among them."""
@@ -142,7 +117,8 @@ def _rehearse(
 
     def round_(state: Tree, numbers: Any, attributes: dict[str, Any]) -> Tree:
         algorithm = unite(same, numbers)
-        inputs = Inputs((), None, jnp.ones(clients), jnp.zeros(clients, jnp.int32), attributes)
+        nobody = jnp.zeros(clients, jnp.int32)
+        inputs = Inputs((), None, jnp.ones(clients), nobody, attributes, jnp.zeros((), jnp.int32))
         data = {name: jnp.zeros((1, *shape), dtype) for name, shape, dtype in columns}
         cohort = Cohort(model, engine, inputs, data, rehearsal=rehearsal)
         match algorithm.clients(state, cohort):
@@ -208,10 +184,22 @@ class Planner:
             attributes = algorithm.attributes(data)
         self.devices = len(engine.local_devices())
         self.seen = in_order(data)
+        strata = algorithm.strata(data) if self.cohort < len(self.seen) else None
+        if strata is not None and np.shape(strata) != (len(data),):
+            raise ConfigError(
+                f"strata must name the stratum of each of the {len(data)} clients (got an array of "
+                f"shape {np.shape(strata)})"
+            )
+        mine = None if strata is None else np.asarray(strata)[self.seen]
+        self.sampler = Sampler(seed, len(self.seen), self.cohort, mine)
+        if self.sampler.stands_for is not None:
+            stands_for = np.zeros(len(data), np.float32)
+            stands_for[self.seen] = self.sampler.stands_for
+            attributes = {**attributes, "stands_for": stands_for}
         self.hashes = data.hashes[self.seen]
         self.sizes = data.sizes("train")[self.seen]
         self.attributes = {name: np.asarray(a)[self.seen] for name, a in attributes.items()}
-        self.clients = min(self.cohort, len(self.seen))
+        self.clients = self.sampler.size
         found = rehearse(algorithm, model, data, state, engine, self.clients, attributes)
         self.scored = found.scored
         self.states = states
@@ -247,7 +235,7 @@ class Planner:
         self.visits = np.zeros(len(self.data), np.int64)
         for begin in range(0, len(rounds), 4096):  # some at a time, to save memory
             some = rounds[begin : begin + 4096]
-            cohorts = sample_cohorts(self.seed, some, len(self.seen), self.cohort)
+            cohorts = self.sampler.draw(some)
             self.visits[self.seen] += np.bincount(cohorts.reshape(-1), minlength=len(self.seen))
             for p in self.passes:
                 p.make_room(self.seen[cohorts])
@@ -258,11 +246,11 @@ class Planner:
 
     def plan(self, rounds: range) -> tuple[Ints, Any, Inputs]:
         """The clients of some rounds, and what the compiled program needs to run them."""
-        cohorts = sample_cohorts(self.seed, rounds, len(self.seen), self.cohort)
+        cohorts = self.sampler.draw(rounds)
         clients, sizes = self.seen[cohorts], self.sizes[cohorts]
-        numbers = np.arange(rounds.start, rounds.stop)[:, None]
+        numbers = np.arange(rounds.start, rounds.stop, dtype=np.int32)
         # A client's randomness depends on who it is and on the round, not on its place in a cohort.
-        words = mix(self.seed, "train", numbers, self.hashes[cohorts])
+        words = mix(self.seed, "train", numbers[:, None], self.hashes[cohorts])
         passes = [p.plan(clients, words) for p in self.passes]
         examples = self._examples(clients, sizes) if self.scored else None
         # All rows at once: if data is streamed, the columns of a chunk hold nothing but them.
@@ -275,7 +263,8 @@ class Planner:
         examples = examples and examples._replace(rows=scored)
         attributes = {name: values[cohorts] for name, values in self.attributes.items()}
         place = np.zeros(clients.shape, np.int32)  # known when these rounds are next: with_states
-        inputs = Inputs(tuple(passes), examples, sizes.astype(np.float32), place, attributes)
+        weights = sizes.astype(np.float32)
+        inputs = Inputs(tuple(passes), examples, weights, place, attributes, numbers)
         return clients, columns, jax.tree.map(lambda a: padded(a, self.most_rounds), inputs)
 
     def with_states(self, clients: Ints, inputs: Inputs) -> tuple[Kept, Inputs]:

@@ -208,7 +208,7 @@ def _compiled(same: Any, model: Model, engine: Engine, passes: int, rounds: int 
     every: Any = PartitionSpec()
     by_device: Any = PartitionSpec(None, LANES)
     a_pass = PassInput(plan_specs(None), every, every, every)
-    inputs = Inputs((a_pass,) * passes, by_device, every, every, every)
+    inputs = Inputs((a_pass,) * passes, by_device, every, every, every, every)
     specs = (every, every, every, every, inputs)
     if rounds:
         return spread(many, engine, (*specs, every), every)

@@ -207,6 +207,12 @@ class Spans(NamedTuple):
         """Positions in ``data.rows`` of places in the list."""
         return places if self.pool is None else self.pool[places]
 
+    def second(self) -> Spans:
+        """Every second example of each stretch, counted from the second."""
+        sizes = self.sizes // 2
+        owner, place = ragged(sizes)
+        return Spans(np.cumsum(sizes) - sizes, sizes, self.at(self.first[owner] + 2 * place + 1))
+
     def most(self, grain: int) -> int:
         """The length of the longest stretch, rounded up to a multiple."""
         return -(-int(self.sizes.max()) // grain) * grain

@@ -1,5 +1,7 @@
 """Losses of examples under models: one model for all clients, or one for each."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax
@@ -33,10 +35,20 @@ NUMBERS = 2**24
 
 
 class Scored(NamedTuple):
-    """Results by example: the plain loss, and whether the most probable label is right."""
+    """Results by example.
+
+    Attributes:
+        loss: the plain loss.
+        correct: whether the most probable label is right.
+        central: the same under a central hypothesis, if there was one to compare with.
+        gain_range: [examples, 2] then, the least and the most by which the loss could have been
+            below the central one, over all labels that the example might have had.
+    """
 
     loss: npt.NDArray[np.float32]
     correct: Bools
+    central: Scored | None = None
+    gain_range: npt.NDArray[np.float32] | None = None
 
 
 def positions(data: ClientData, clients: Ints, part: str) -> Ints:
@@ -67,7 +79,7 @@ def score_shared(
     shape = jax.tree.leaves(hypotheses)[0].shape[0], len(rows)
     scored = Scored(np.empty(shape, np.float32), np.empty(shape, np.bool_))
     for begin, result in zip(begins, results, strict=True):
-        for out, values in zip(scored, result, strict=True):
+        for out, values in zip(scored[:2], result, strict=True):
             out[:, begin : begin + at_once] = np.asarray(values)[:, : len(rows) - begin]
     return scored
 
@@ -123,6 +135,20 @@ def _shared(model: Model, engine: Engine, plain: bool) -> Any:
     return Compiled(run)
 
 
+class Against(NamedTuple):
+    """The central model that clients' own models are compared with.
+
+    Attributes:
+        hypotheses: stacked: [q, ...].
+        chosen: [clients] which of them is the client's.
+        labels: the least and the largest label that examples might have, for regression.
+    """
+
+    hypotheses: Params
+    chosen: Any
+    labels: Any
+
+
 class EachScorer:
     """Scores clients' own models, a block of clients at a time, with one compilation.
 
@@ -146,16 +172,32 @@ class EachScorer:
         self.run = _each(objective, engine)
         self.reader = source(engine, data, self.lanes * most + 1)
 
-    def score(self, params: Stack, jobs: Job, spans: Spans) -> list[Scored]:
-        """Score some examples of each client under its own model."""
+    def score(
+        self, params: Stack, jobs: Job, spans: Spans, against: Against | None = None
+    ) -> list[Scored]:
+        """Score some examples of each client under its own model, and under a central one."""
         sizes, rows = spans.sizes, spans.rows(self.steps * BATCH)
         grid = padded(rows, self.lanes).reshape(self.lanes, self.steps, BATCH)
         columns, places = self.reader.load(grid.transpose(1, 0, 2))
-        stack, jobs = jax.tree.map(lambda leaf: _filled(leaf, self.lanes), (params, jobs))
+        chosen = None if against is None else against.chosen
+        stack, jobs, chosen = jax.tree.map(
+            lambda leaf: _filled(leaf, self.lanes), (params, jobs, chosen)
+        )
+        rest = None if against is None else against._replace(chosen=None)
         needed = np.int32(-(-int(sizes.max()) // BATCH))
-        loss, correct = self.run(self.central, columns, places, needed, stack, jobs)
-        loss, correct = np.asarray(loss), np.asarray(correct)
-        return [Scored(loss[k, :n], correct[k, :n]) for k, n in enumerate(sizes)]
+        found = self.run(self.central, rest, columns, places, needed, stack, jobs, chosen)
+        found = [np.asarray(values) for values in found]
+        return [_scored([values[k, :n] for values in found]) for k, n in enumerate(sizes)]
+
+
+def _scored(columns: list[npt.NDArray[Any]]) -> Scored:
+    """What a program that `_each` makes returns about one client."""
+    loss, correct, *others = columns
+    if not others:
+        return Scored(loss, correct)
+    central_loss, central_correct, least, most = others
+    central = Scored(central_loss, central_correct)
+    return Scored(loss, correct, central, np.stack([least, most], axis=1))
 
 
 def _filled(leaf: Any, lanes: int) -> Any:
@@ -170,20 +212,33 @@ def _each(objective: Objective, engine: Engine) -> Any:
     objective = lowered(objective, engine.precision)
 
     def run(
-        central: Params, columns: Any, rows: jax.Array, steps: jax.Array, params: Tree, jobs: Job
-    ) -> tuple[jax.Array, jax.Array]:
-        def one(own: Tree, job: Job, places: jax.Array) -> tuple[jax.Array, jax.Array]:
+        central: Params, against: Against | None, columns: Any, rows: jax.Array, steps: jax.Array,
+        params: Tree, jobs: Job, chosen: jax.Array | None,
+    ) -> tuple[jax.Array, ...]:  # fmt: skip
+        model = objective.model
+
+        def one(own: Tree, job: Job, places: jax.Array, mine: Any) -> tuple[jax.Array, ...]:
             x, y = take(columns, places)
-            return objective.model.score_of(predict(objective, own, central, x, job), y)
+            said = predict(objective, own, central, x, job)
+            scored = model.score_of(said, y)
+            if against is None:
+                return scored
+            # Of one hypothesis there is no choice, so all lanes share it.
+            alone = jax.tree.leaves(against.hypotheses)[0].shape[0] == 1
+            which = 0 if alone else mine
+            other = model.apply(jax.tree.map(lambda a: a[which], against.hypotheses), x, None)
+            ends = model.gain_range(other, said, y, against.labels)
+            return (*scored, *model.score_of(other, y), *ends)
 
         def body(s: jax.Array, out: Tree) -> Tree:
-            results = jax.vmap(one)(params, jobs, rows[s])
+            results = jax.vmap(one)(params, jobs, rows[s], chosen)
             return tuple(o.at[s].set(r) for o, r in zip(out, results, strict=True))
 
-        empty = (jnp.zeros(rows.shape, jnp.float32), jnp.zeros(rows.shape, bool))
+        kinds = (jnp.float32, bool, jnp.float32, bool, jnp.float32, jnp.float32)
+        empty = tuple(jnp.zeros(rows.shape, kind) for kind in kinds[: 2 if against is None else 6])
         out = jax.lax.fori_loop(0, steps, body, empty)  # [steps, lanes, batch]
         return tuple(a.transpose(1, 0, 2).reshape(a.shape[1], -1) for a in out)
 
     every, lanes = PartitionSpec(), PartitionSpec(LANES)
-    specs = (every, every, PartitionSpec(None, LANES), every, lanes, lanes)
+    specs = (every, every, every, PartitionSpec(None, LANES), every, lanes, lanes, lanes)
     return spread(run, engine, specs, lanes)

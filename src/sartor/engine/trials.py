@@ -118,7 +118,7 @@ def trial(
         each = jax.lax.map(lambda a: score(*a), (all_jobs, flat), batch_size=SIDE_BY_SIDE)
     else:
         each = passed.record["held_loss"]
-    losses = each.reshape(clients, folds, several)
+    losses = each[..., 0].reshape(clients, folds, several)
     finite = passed.finite.reshape(losses.shape)
     losses = jnp.where(finite & ~jnp.isnan(losses), losses, jnp.inf)  # never chosen
     # A candidate's loss is the mean over its folds, weighted by their held-out examples.

@@ -1,16 +1,16 @@
 """Per-client scores and what can honestly be said of them; knows numbers only, never models."""
 
+from sartor.evaluation.means import Interval, mean_interval, mean_test, sign_flip
 from sartor.evaluation.scores import Scores
 from sartor.evaluation.statistics import (
     Comparison,
     Gains,
     benjamini_hochberg,
-    bootstrap_interval,
+    betting,
     compare,
     gains,
+    holm,
     mcnemar,
-    paired_t,
-    sign_flip,
     worst_decile,
 )
 from sartor.evaluation.summary import Change, Estimate, Spread, Summary
@@ -20,15 +20,18 @@ __all__ = [
     "Comparison",
     "Estimate",
     "Gains",
+    "Interval",
     "Scores",
     "Spread",
     "Summary",
     "benjamini_hochberg",
-    "bootstrap_interval",
+    "betting",
     "compare",
     "gains",
+    "holm",
     "mcnemar",
-    "paired_t",
+    "mean_interval",
+    "mean_test",
     "sign_flip",
     "worst_decile",
 ]

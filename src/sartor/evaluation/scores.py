@@ -26,8 +26,11 @@ _COLUMNS |= {"central_loss", "central_accuracy"}
 _KINDS: tuple[tuple[str, Any, Any], ...] = (
     ("size", np.int64, None), ("test_size", np.int64, None), ("seen", np.bool_, None),
     ("example_loss", np.float64, np.float32), ("example_correct", np.float64, np.bool_),
+    ("example_range", np.float64, np.float32), ("rows", np.uint64, None),
 )  # fmt: skip
 """The columns of numbers: their type, and another one that may stay."""
+
+_OPTIONAL = ("example_correct", "example_range", "rows")
 
 Examples = Floats | npt.NDArray[np.float32] | Bools
 
@@ -50,6 +53,11 @@ class Scores:
         extra: more columns, one value per client. "mixture_loss" (the client's model on
             everybody's data) and "central_mixture_loss" are the ones that the summary knows.
         baseline: the central model on the same examples in the same order.
+        rows: a word for the test rows of each client, which tells whether two methods were scored
+            on the same ones; unknown if not given.
+        example_range: [examples, 2] the least and the most by which the loss could have been below
+            the baseline's, over all labels that the example might have had; None if unknown. It
+            decides who has gained or lost beyond chance (see `betting`).
 
     >>> scores = Scores("Local", client=("a", "b"), size=[10, 20], test_size=[2, 1],
     ...                 seen=[True, False], example_loss=[1.0, 3.0, 5.0],
@@ -70,6 +78,8 @@ class Scores:
     domain: tuple[str, ...] | None = None
     extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     baseline: Scores | None = None
+    rows: npt.NDArray[np.uint64] | None = None
+    example_range: Examples | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -83,7 +93,7 @@ class Scores:
             several = None if texts is None else checked(name, list(texts), Sequence[str | float])
             put(self, name, several and tuple(map(str, several)))
         for name, kind, keep in _KINDS:
-            if name != "example_correct" or self.example_correct is not None:
+            if name not in _OPTIONAL or getattr(self, name) is not None:
                 put(self, name, _frozen(name, getattr(self, name), kind, keep))
         put(
             self, "extra", {str(name): _frozen(name, column) for name, column in self.extra.items()}
@@ -101,6 +111,8 @@ class Scores:
         columns = {"size": self.size, "test_size": self.test_size, "seen": self.seen, **self.extra}
         if self.domain is not None:
             columns["domain"] = np.asarray(self.domain)
+        if self.rows is not None:
+            columns["rows"] = self.rows
         for name, column in columns.items():
             if column.shape != (len(self),):
                 raise DataError(
@@ -130,6 +142,15 @@ class Scores:
                     f"client {self.client[k]!r} has example_{name} {values[row]}, which {rule}: "
                     "its model has probably diverged; train it again or leave the client out"
                 )
+
+        ranges = self.example_range
+        if ranges is not None and not (
+            ranges.shape == (n, 2) and (ranges[:, 0] <= ranges[:, 1]).all()
+        ):
+            raise DataError(
+                f"example_range must hold a least and a most for each of {n} test examples, not "
+                f"NaN and in this order (got shape {ranges.shape}); leave it out if unknown"
+            )
 
     def _check_baseline(self) -> None:
         base = self.baseline
@@ -217,7 +238,7 @@ class Scores:
                 f"(got {keep.dtype}, shape {keep.shape})"
             )
         rows = np.repeat(keep, self.test_size)
-        correct = self.example_correct
+        correct, ranges = self.example_correct, self.example_range
         return replace(
             self,
             client=tuple(c for c, kept in zip(self.client, keep, strict=True) if kept),
@@ -229,6 +250,8 @@ class Scores:
             domain=None if self.domain is None else tuple(np.asarray(self.domain)[keep].tolist()),
             extra={name: column[keep] for name, column in self.extra.items()},
             baseline=None if self.baseline is None else self.baseline.select(keep),
+            rows=None if self.rows is None else self.rows[keep],
+            example_range=None if ranges is None else ranges[rows],
         )
 
     def seen_only(self) -> Scores:
@@ -239,9 +262,9 @@ class Scores:
         """The clients that central training never saw."""
         return self.select(~self.seen)
 
-    def summary(self, seed: int = 0) -> Summary:
+    def summary(self) -> Summary:
         """The distribution over clients in a few numbers; `print` shows it as a table."""
-        return summarise(self, checked("seed", seed, int))
+        return summarise(self)
 
 
 def _frozen(name: str, values: Any, dtype: Any = None, keep: Any = None) -> npt.NDArray[Any]:

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 
 from sartor.caching import made_once
 from sartor.checking import Count, Part, Whole, check_fields
+from sartor.data import ClientData
+from sartor.data.scaling import Scale, Scaling
 from sartor.errors import ConfigError
 
 Params = Any
@@ -42,6 +44,9 @@ class Model:
             the exact minimiser of the plain loss of λ·h + (1−λ)·beside over the examples whose
             mask is set, where ``beside`` are the log-probabilities [n, classes] of the other model
             in the mixture. Mapper passes λ = 1 if there is no other model.
+        scale: how features are scaled before the model sees them, by statistics of the training
+            parts: ``"standardize"``, ``"whiten"`` (which also makes them uncorrelated), or not at
+            all. Trained models remember the statistics.
         spec: name and arguments of the factory that made the model, so that saved models can be
             loaded without pickle; ``None`` for models of the user's own functions.
 
@@ -61,6 +66,7 @@ class Model:
     smoothing: Part = 0.0
     training_loss: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     argmin: Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], Params] | None = None
+    scale: Scale | None = dataclasses.field(default=None, compare=False)
     spec: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +83,15 @@ class Model:
         from sartor.models.zoo import rebuild
 
         return rebuild(table)
+
+    def scaling_of(self, data: ClientData) -> Scaling | None:
+        """How this model's features are scaled, by the training parts of the seen clients."""
+        return None if self.scale is None else Scaling.of(data, self.scale)
+
+    @property
+    def curvature(self) -> float:
+        """How fast the slope of the loss changes with a prediction: step sizes go by it."""
+        return 2.0 if self.kind == "regression" else 0.25
 
     @property
     def has_accuracy(self) -> bool:
@@ -107,6 +122,34 @@ class Model:
             return loss, jnp.zeros(loss.shape, bool)
         best = jnp.broadcast_to(prediction.argmax(axis=-1), y.shape)
         return loss, best == y
+
+    def gain_range(
+        self, before: jax.Array, after: jax.Array, y: jax.Array, labels: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """The least and the most by which the plain loss of every example could fall.
+
+        From one prediction to another, over all labels that the example might have: all classes,
+        or for regression everything between ``labels[0]`` and ``labels[1]``. ``y`` gives the shape.
+
+        >>> model = Model(lambda key: {}, lambda params, x, key: x, kind="regression")
+        >>> a, b, y = jnp.array([1.0]), jnp.array([2.0]), jnp.array([2.0])
+        >>> least, most = model.gain_range(a, b, y, jnp.array([0.0, 3.0]))
+        >>> least.tolist(), most.tolist()  # of a label 0, and of a label 3
+        ([-3.0], [3.0])
+        """
+        if self.kind == "regression":
+            before, after = (jnp.broadcast_to(p, y.shape) for p in (before, after))
+            # (y − before)² − (y − after)² is linear in y.
+            ends = [(after - before) * (2 * end - before - after) for end in labels]
+            ends = [jnp.stack(ends).min(axis=0), jnp.stack(ends).max(axis=0)]
+            least, most = (end.reshape(len(y), -1).sum(axis=1) for end in ends)
+            return least, most
+        # Two labels that have no probability at all are alike.
+        gain = jnp.where(before == after, 0.0, after - before)
+        least, most = (
+            jnp.broadcast_to(end, y.shape) for end in (gain.min(axis=-1), gain.max(axis=-1))
+        )
+        return least, most
 
     def _plain_loss(self, prediction: jax.Array, y: jax.Array) -> jax.Array:
         if self.kind == "regression":

@@ -28,7 +28,11 @@ def device_dtype(column: npt.NDArray[Any]) -> np.dtype[Any]:
 
 def column_shapes(data: ClientData) -> Shapes:
     """The columns of a data set, without their values."""
-    return tuple((name, c.shape[1:], device_dtype(c)) for name, c in data.columns.items())
+    scaled = {"x"} if data.scaling is not None else set()
+    return tuple(
+        (name, c.shape[1:], np.dtype(np.float32) if name in scaled else device_dtype(c))
+        for name, c in data.columns.items()
+    )
 
 
 def example_shapes(columns: Shapes, batch: int) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from sartor.caching import made_once
 from sartor.checking import Count, Part, check_memory, checks_arguments
+from sartor.data.scaling import Scale
 from sartor.errors import ConfigError
 from sartor.models.base import Model, Params
 from sartor.models.layers import conv_conv_pool, dense, dropout, init_layers, log_softmax, to_float
@@ -33,25 +34,33 @@ def categorical(symbols: Count, *, smoothing: Part = 0.0) -> Model:
 
 
 @checks_arguments
-def logistic(features: Shape, classes: Count, *, smoothing: Part = 0.0) -> Model:
+def logistic(
+    features: Shape, classes: Count, *, smoothing: Part = 0.0, scale: bool = True
+) -> Model:
     """Multinomial logistic regression; ``features`` is the length of an input, or its shape.
+
+    Features are whitened by statistics of the training parts, unless ``scale`` is False or an input
+    is no vector.
 
     >>> model = logistic(features=20, classes=5)
     >>> {name: leaf.shape for name, leaf in model.init(jax.random.key(0))["dense_1"].items()}
     {'w': (20, 5), 'b': (5,)}
     """
-    return _perceptron(_shape(features), (), classes, False, smoothing)
+    return _perceptron(_shape(features), (), classes, False, smoothing, scale)
 
 
 @checks_arguments
-def linear(features: Shape, outputs: Count = 1) -> Model:
+def linear(features: Shape, outputs: Count = 1, *, scale: bool = True) -> Model:
     """Linear regression with squared loss; with one output, predictions have shape [n].
+
+    Features are whitened by statistics of the training parts, unless ``scale`` is False or an input
+    is no vector.
 
     >>> model = linear(features=3)
     >>> model.apply(model.init(jax.random.key(0)), jnp.ones((2, 3)), None).shape
     (2,)
     """
-    return _perceptron(_shape(features), (), outputs, True, 0.0)
+    return _perceptron(_shape(features), (), outputs, True, 0.0, scale)
 
 
 @checks_arguments
@@ -62,8 +71,12 @@ def mlp(
     classes: Count | None = None,
     outputs: Count | None = None,
     smoothing: Part = 0.0,
+    scale: bool = True,
 ) -> Model:
     """A multi-layer perceptron with ReLU: a classifier (``classes``) or a regressor (``outputs``).
+
+    Features are standardized by statistics of the training parts, unless ``scale`` is False or an
+    input is no vector.
 
     >>> sorted(mlp(features=4, hidden=(8, 8), classes=3).init(jax.random.key(0)))
     ['dense_1', 'dense_2', 'dense_3']
@@ -74,7 +87,7 @@ def mlp(
             f"got classes={classes}, outputs={outputs}"
         )
     out = classes or outputs or 1
-    return _perceptron(_shape(features), tuple(hidden), out, outputs is not None, smoothing)
+    return _perceptron(_shape(features), tuple(hidden), out, outputs is not None, smoothing, scale)
 
 
 @checks_arguments
@@ -118,8 +131,9 @@ def _categorical(symbols: int, smoothing: float) -> Model:
 
 @made_once(maxsize=128)
 def _perceptron(
-    shape: tuple[int, ...], hidden: tuple[int, ...], out: int, regression: bool, smoothing: float
-) -> Model:
+    shape: tuple[int, ...], hidden: tuple[int, ...], out: int, regression: bool, smoothing: float,
+    scale: bool,
+) -> Model:  # fmt: skip
     widths = (math.prod(shape), *hidden, out)
     _check_size("mlp" if hidden else "linear" if regression else "logistic", widths)
     shapes = {f"dense_{i}": shape for i, shape in enumerate(pairwise(widths), 1)}
@@ -142,6 +156,9 @@ def _perceptron(
     if hidden:
         spec |= {"name": "mlp", "hidden": hidden}
     spec |= {"outputs": out} if regression else {"classes": out, "smoothing": smoothing}
+    if not scale:
+        spec["scale"] = False
+    how: Scale = "standardize" if hidden else "whiten"
     return Model(
         init,
         apply,
@@ -149,6 +166,7 @@ def _perceptron(
         classes=None if regression else out,
         input_shape=shape,
         smoothing=smoothing,
+        scale=how if scale and len(shape) == 1 else None,
         spec=spec,
     )
 

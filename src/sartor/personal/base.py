@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -13,8 +14,9 @@ from sartor.central import CentralModel
 from sartor.central.settings import check_subclass
 from sartor.checking import AnyPath, Count, Positive, Range, checks_arguments
 from sartor.data import ClientData
-from sartor.engine import Chosen, Engine, Recipe, traced
+from sartor.engine import Chosen, Engine, Recipe, Searched, traced
 from sartor.errors import ConfigError
+from sartor.locks import locked
 from sartor.models import Model
 from sartor.personal import fitting
 from sartor.personal.choosing import Choices
@@ -38,17 +40,21 @@ class Personal(abc.ABC):
         batch: examples in a step.
         learning_rate: step size of SGD.
         optimizer: replaces SGD; an ``Optimizer`` or any optax transformation.
-        guard: a client keeps the central model unless its own is better on examples that were
-            held out: its validation part, or folds of its training part where it has none.
+        guard: a client keeps the central model unless its own is expected to be better, by examples
+            that were held out: its validation part, or folds of its training part where it has
+            none. By default, wherever there is a central model and something is held out.
         folds: how many folds.
+        shrink: choose for a client not only by its own held-out examples, but also by what is good
+            for others.
     """
 
     epochs: Count = 5
     batch: Count = 20
-    learning_rate: Positive = traced(0.01)
+    learning_rate: Positive | Searched = traced(0.01)
     optimizer: Chosen = None
-    guard: bool = False
+    guard: bool | None = None
     folds: Annotated[int, Range(2, 1000)] = 5
+    shrink: bool = True
 
     known: ClassVar[dict[str, type[Personal]]] = {}
     """The personal algorithms by the name that configurations use."""
@@ -96,6 +102,7 @@ class Personal(abc.ABC):
         directory: AnyPath | None = None,
         progress: bool | None = None,
         keep: bool = True,
+        allow_trained: bool = False,
         **inputs: Any,
     ) -> PersonalModels:
         """Make a model for every client, seen and unseen, from the training part of that client.
@@ -114,13 +121,16 @@ class Personal(abc.ABC):
                 a block at a time, and forgotten, so that large models of very many clients never
                 go through the host's memory. Every evaluation makes them again; choices are made
                 once.
+            allow_trained: whether validation and test parts may hold rows that the central model
+                was trained on. Choices by them lean towards it, and scores are marked.
             inputs: what only some algorithms take, such as ``public`` and ``sampler`` of Dapper.
 
         Returns:
             The clients' models.
         """
-        task = fitting.prepared(self, central, data, seed, engine, inputs)
-        return fitting.fit(self, task, directory, progress, keep, inputs)
+        task = fitting.prepared(self, central, data, seed, engine, allow_trained, inputs)
+        with nullcontext() if directory is None else locked(directory):
+            return fitting.fit(self, task, directory, progress, keep, inputs)
 
 
 def layer_names(model: Model, layers: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import warnings
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +16,8 @@ import numpy.typing as npt
 from sartor.checking import Share, checked, is_list
 from sartor.data import ClientData
 from sartor.engine import Block, Jobs, Spans, positions, ragged
-from sartor.errors import ConfigError
+from sartor.errors import ConfigError, warn
+from sartor.evaluation.shrinkage import posterior
 from sartor.files import load_arrays, read_metadata, save_tree
 from sartor.randomness import mix, shuffles
 from sartor.types import Bools, Floats, Ints
@@ -29,6 +29,18 @@ COVER = tuple(i / 10 for i in range(11))
 
 TRIALS = "trials.safetensors"
 """The file, next to the clients' models, that keeps the losses of trials."""
+
+SPEAKS = 4
+"""Held-out examples from which on a client says something about itself."""
+
+CROWD = 10
+"""Clients that are needed to learn how much clients differ."""
+
+CAUTION = 1.0
+"""Standard errors that are taken off an expected gain, for the tails of losses are long."""
+
+MOST_LOST = 10.0
+"""What a candidate can lose for a client, in mean losses of the central model."""
 
 SAVE_SECONDS = 2.0
 """About how much work on trials a kill may lose."""
@@ -151,9 +163,11 @@ class TrialReading:
     @classmethod
     def of(
         cls, data: ClientData, select: Select, folds: int, cover: tuple[float, ...], seed: int
-    ) -> TrialReading:
-        """What seen clients of a data set would read."""
+    ) -> TrialReading | None:
+        """What clients of a data set would read; ``None`` if no seen one can hold anything out."""
         trials = make_trials(data, select, folds, seed)
+        if not data.seen[trials.client].any():
+            return None
         held = bool((data.sizes("validation")[data.seen] > 0).all())
         parts = 1 + int(trials.fold.max(initial=0))
         whole = select == "train" or (select == "holdout" and held)
@@ -180,65 +194,176 @@ class TrialLosses:
         path: the file; ``None`` keeps them in memory.
         identity: the work that they belong to. Losses of other work are discarded.
         jobs: how many trials there are.
+
+    Attributes:
+        losses: [jobs, 2] each trial's mean loss on what it held out, and on every second example
+            of that; NaN before it has ended.
+        ended: how many have ended. Counting them anew after every block would take longer than the
+            trials where there are very many.
     """
 
     def __init__(self, path: Path | None, identity: str, jobs: int) -> None:
         self.path, self.identity = path, identity
-        self.losses = np.full(jobs, np.nan)
-        self._saved = time.monotonic()
+        self.losses = np.full((jobs, 2), np.nan)
+        self._next_save = time.monotonic() + SAVE_SECONDS
         if path is not None and path.exists() and read_metadata(path).get("identity") == identity:
-            self.losses = load_arrays(path, "")["losses"].copy()
+            found = load_arrays(path, "")["losses"]
+            if found.shape == self.losses.shape:  # earlier versions have saved one number
+                self.losses = found.copy()
+        self.ended = int(self.done.sum())
 
     @property
     def done(self) -> Bools:
         """[jobs] which trials have ended."""
-        return ~np.isnan(self.losses)
+        return ~np.isnan(self.losses[:, 0])
 
     def note(self, block: Block) -> None:
         """Note the losses of some trials; a trial that diverged has an infinite loss."""
         held = np.asarray(block.held_loss)
-        self.losses[block.jobs] = np.where(block.finite & ~np.isnan(held), held, np.inf)
-        if time.monotonic() - self._saved > SAVE_SECONDS or self.done.all():
-            if self.path is not None:
-                save_tree(self.path, {"losses": self.losses}, {"identity": self.identity})
-            self._saved = time.monotonic()
+        fine = block.finite & ~np.isnan(held).any(axis=1)
+        self.ended += int(np.isnan(self.losses[block.jobs, 0]).sum())
+        self.losses[block.jobs] = np.where(fine[:, None], held, np.inf)
+        began = time.monotonic()
+        if self.path is not None and (began > self._next_save or self.ended == len(self.losses)):
+            save_tree(self.path, {"losses": self.losses}, {"identity": self.identity})
+            now = time.monotonic()
+            self._next_save = now + SAVE_SECONDS * max(1, 10 * (now - began))  # 5% of the time
 
 
-def choose(trials: Trials, losses: Floats, candidates: int) -> tuple[Ints, Floats]:
-    """Every client takes the candidate with the lowest loss in its trials: [trials · candidates].
+class HeldOut(NamedTuple):
+    """Every client's mean loss on what it held out, on all of it and on both halves.
+
+    Attributes:
+        loss: [3, clients, candidates] on all, on every second example, and on the others; NaN where
+            there are none, and infinite where training diverged.
+        examples: [3, clients] how many there are.
+    """
+
+    loss: Floats
+    examples: Floats
+
+    @classmethod
+    def of(cls, trials: Trials, losses: Floats) -> HeldOut:
+        """From the losses of trials: [trials, candidates, 2]."""
+        n = trials.held.sizes
+        counts = np.stack([n, n // 2, n - n // 2]).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # infinite less infinite is cut off below
+            whole = losses[:, :, 0] * n[:, None]
+            second = np.where(n[:, None] > 1, losses[:, :, 1] * counts[1][:, None], 0.0)
+            totals = np.stack([whole, second, whole - second])
+        totals[:, ~np.isfinite(losses).all(axis=2)] = np.inf
+        clients = len(trials.how)
+        sums = np.zeros((3, clients, losses.shape[1]))
+        examples = np.zeros((3, clients))
+        for half in range(3):
+            np.add.at(sums[half], trials.client, totals[half])
+            np.add.at(examples[half], trials.client, counts[half])
+        some = examples[:, :, None] > 0
+        return cls(np.where(some, sums / np.maximum(examples, 1)[:, :, None], np.nan), examples)
+
+
+def lowest(held: HeldOut) -> Ints:
+    """Every client takes the candidate with the lowest loss on what it held out.
 
     The first of equal candidates is taken. A client that could not be tried takes the candidate
     that is best on average over those that could: the cover's prior.
+    """
+    loss, tried = held.loss[0], held.examples[0] > 0
+    prior = int(loss[tried].mean(axis=0).argmin()) if tried.any() else 0
+    return np.where(tried, np.where(np.isnan(loss), np.inf, loss).argmin(axis=1), prior)
+
+
+def pooled(held: HeldOut, size: Ints, central: HeldOut | None, guard: bool) -> tuple[Ints, Bools]:
+    """Choose for every client by its own held-out examples and by everybody's.
+
+    A few examples say little of one client. So what each candidate gains over the central model is
+    shrunk towards what it gains for clients of that size (:mod:`sartor.evaluation.shrinkage`), and
+    a client takes the candidate that is expected to gain most. With a guard, it keeps the central
+    model if none is expected to gain. All keep it if what one half of the examples advises does
+    not pay on the other half.
+
+    Args:
+        held: the candidates' losses.
+        size: [clients] numbers of training examples.
+        central: the central model's losses; without it, candidates are compared with the one that
+            is best on average.
+        guard: whether clients may keep the central model.
 
     Returns:
-        The number of each client's candidate, and that candidate's loss on what was held out; NaN
-        where a client could hold nothing out.
+        The number of each client's candidate, and whether the client keeps the central model.
     """
-    clients, sizes = len(trials.how), trials.held.sizes[:, None]
-    sums, counts = np.zeros((clients, candidates)), np.zeros((clients, 1))
-    np.add.at(sums, trials.client, losses.reshape(-1, candidates) * sizes)
-    np.add.at(counts, trials.client, sizes)
-    loss = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    tried = counts[:, 0] > 0
-    prior = int(loss[tried].mean(axis=0).argmin()) if tried.any() else 0
-    best = np.where(tried, np.where(np.isnan(loss), np.inf, loss).argmin(axis=1), prior)
-    return best, loss[np.arange(clients), best]
+    clients, nobody = len(size), np.zeros(len(size), np.bool_)
+    if not (held.examples[0] > 0).any():
+        return np.zeros(clients, np.int64), nobody | guard
+    if central is None:
+        usual = int(np.nanmean(np.where(np.isinf(held.loss[0]), 1e30, held.loss[0]), 0).argmin())
+        reference = held.loss[:, :, usual : usual + 1]
+    else:
+        reference = central.loss
+    # A client can lose any amount. What counts against a candidate is limited.
+    limit = MOST_LOST * float(np.nanmean(np.abs(reference[0][np.isfinite(reference[0])])))
+    with np.errstate(invalid="ignore"):
+        gain = np.maximum(reference - held.loss, -limit)  # [3, clients, candidates]
+    gain = np.where(held.examples[:, :, None] > 0, np.where(np.isnan(gain), -limit, gain), np.nan)
+    expected = [_expected(gain, held.examples, size, half) for half in range(3)]
+    if central is None or not guard:
+        return expected[0].argmax(axis=1), nobody
+    everyone, paid = np.arange(clients), 0.0
+    for half, other in ((1, 2), (2, 1)):
+        chosen = expected[half].argmax(axis=1)
+        takes = (expected[half][everyone, chosen] > 0) & (held.examples[other] > 0)
+        paid += float((gain[other][everyone, chosen] * held.examples[other])[takes].sum())
+    best = expected[0].argmax(axis=1)
+    if paid <= 0:
+        return best, ~nobody
+    return best, ~(expected[0][everyone, best] > 0)
+
+
+def _expected(gain: Floats, examples: Floats, size: Ints, half: int) -> Floats:
+    """[clients, candidates] what each candidate is expected to gain, by one half of the examples.
+
+    How far the halves of all clients differ says how much chance there is in a single example. A
+    client with very few examples says nothing about itself: its model may be wild, and one example
+    does not show it.
+    """
+    both = (examples[1] > 0) & (examples[2] > 0)
+    per_example = (1 / np.maximum(examples[1], 1) + 1 / np.maximum(examples[2], 1))[both].sum()
+    speaks = examples[0] >= SPEAKS
+    found = np.empty(gain.shape[1:])
+    for c in range(gain.shape[2]):
+        mean = gain[half, :, c]
+        noise = ((gain[1, both, c] - gain[2, both, c]) ** 2).sum() / max(per_example, 1e-12)
+        with np.errstate(divide="ignore"):
+            variance = np.where(examples[half] > 0, noise / examples[half], np.nan)
+        usual = posterior(mean, variance, size)
+        weight, own = np.zeros((2, len(size)))
+        if speaks.sum() >= CROWD:
+            between = posterior(mean[speaks], variance[speaks], size[speaks]).between
+            weight[speaks] = between / np.maximum(between + variance[speaks], 1e-300)
+            own[speaks] = weight[speaks] * (mean - usual.prior)[speaks]
+        error = (1 - weight) ** 2 * usual.prior_error**2
+        error[speaks] += weight[speaks] ** 2 * variance[speaks]
+        found[:, c] = usual.prior + own - CAUTION * np.sqrt(error)
+    return found
 
 
 def warn_of_fallbacks(name: str, select: Select, how: npt.NDArray[np.str_]) -> None:
     """Warn if clients cannot choose as they should."""
     folds, prior = int((how == "kfold").sum()), int((how == "prior").sum())
     if select == "holdout" and folds:
-        warnings.warn(
+        warn(
             f"{name}: {folds} of {len(how)} clients have no validation part and choose by folds of "
             "their training part. The central model has seen it where the client is a seen one, so "
             "their choices lean towards it. A split with validation = 0.2 avoids that for all "
-            "that have enough examples",
-            stacklevel=6,
+            "that have enough examples"
         )
-    if prior:
-        warnings.warn(
+    if prior == len(how):
+        warn(
+            f"{name}: no client has enough data to hold anything out, so nothing can be chosen; "
+            "all take the smallest λ there is, and a guard keeps the central model"
+        )
+    elif prior:
+        warn(
             f"{name}: {prior} of {len(how)} clients have too little data to hold anything out, and "
-            "take what is best on average for the others",
-            stacklevel=6,
+            "take what is best on average for the others"
         )

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from sartor.checking import Count, Positive
 from sartor.cost import Cost
 from sartor.data import ClientData
-from sartor.engine import Jobs, Own, Recipe, padded, traced
+from sartor.engine import SEARCHED, Jobs, Own, Recipe, Searched, padded, traced
 from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.personal.base import Personal
@@ -72,7 +72,7 @@ class Dapper(Personal):
     """
 
     epochs: Count = 1
-    learning_rate: Positive = traced(0.04)
+    learning_rate: Positive | Searched = traced(SEARCHED)
     cover: tuple[float, ...] = COVER
     select: Select = "holdout"
     r: Count = 5

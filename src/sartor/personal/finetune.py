@@ -7,7 +7,7 @@ forgetting what the central model knew.
 import dataclasses
 
 from sartor.data import ClientData
-from sartor.engine import Own, Recipe
+from sartor.engine import SEARCHED, Own, Recipe, Searched, traced
 from sartor.models import Model
 from sartor.personal.base import Personal, layer_names
 
@@ -31,6 +31,7 @@ class Finetune(Personal):
     ('dense_2',)
     """
 
+    learning_rate: float | Searched = traced(SEARCHED)
     layers: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:

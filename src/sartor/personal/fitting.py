@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import inspect
 import json
@@ -19,6 +20,7 @@ from sartor.checking import AnyPath
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.data.names import check_names
+from sartor.data.trained import Trained
 from sartor.engine import (
     Block,
     Engine,
@@ -26,19 +28,24 @@ from sartor.engine import (
     Jobs,
     Objective,
     Recipe,
+    Searched,
     Stack,
     everybody,
     leaf_shapes,
-    losses_by_client,
+    ragged,
+    score_shared,
 )
 from sartor.errors import ConfigError, DivergedError, InterruptedRun
 from sartor.interrupts import Interrupts, asked_to_stop
 from sartor.models import Model, check, model_identity, parameter_bytes
 from sartor.personal.choosing import (
     TRIALS,
+    HeldOut,
     TrialLosses,
-    choose,
+    Trials,
+    lowest,
     make_trials,
+    pooled,
     trial_jobs,
     warn_of_fallbacks,
 )
@@ -46,7 +53,8 @@ from sartor.personal.models import PersonalModels
 from sartor.personal.store import ModelStore, OnDemand
 from sartor.personal.task import Source, Task
 from sartor.progress import Bar
-from sartor.types import Bools, Floats, Ints
+from sartor.randomness import mix
+from sartor.types import Bools, Ints
 
 if TYPE_CHECKING:
     from sartor.personal.base import Personal
@@ -67,6 +75,7 @@ class Work(NamedTuple):
         folder: where to keep it; ``None`` for in memory.
         progress: whether to show progress bars.
         interrupts: whether somebody has asked to stop.
+        guard: whether clients may keep the central model.
     """
 
     algorithm: Personal
@@ -77,6 +86,7 @@ class Work(NamedTuple):
     folder: Path | None
     progress: bool | None
     interrupts: Interrupts
+    guard: bool
 
     @property
     def name(self) -> str:
@@ -86,7 +96,7 @@ class Work(NamedTuple):
     @property
     def chooses(self) -> bool:
         """Whether there is anything to choose."""
-        return self.algorithm.guard or len(self.algorithm.choices().cover) > 1
+        return self.guard or len(self.algorithm.choices().cover) > 1
 
     def stop(self, done: int, what: str) -> None:
         """Raise an error if somebody has asked to stop."""
@@ -97,7 +107,7 @@ class Work(NamedTuple):
 
     def train(self, jobs: Jobs, done: Bools, *, fetch: bool = True) -> Iterator[Block]:
         """Do all jobs that are not done, a block at a time."""
-        if self.recipe.optimizer is None:
+        if self.recipe.optimizer is None and "learning_rate" not in jobs.values:
             rates = np.full(jobs.number, self.algorithm.learning_rate, np.float32)
             jobs = jobs._replace(values={**jobs.values, "learning_rate": rates})
         return self.source.train(self.task, self.recipe, jobs, done, fetch=fetch)
@@ -120,47 +130,54 @@ class Work(NamedTuple):
             return decided, Cost.nothing(data.ids)
         candidates = np.array(cover or (1.0,))
         trials = make_trials(data, select, self.algorithm.folds, task.seed)
-        warn_of_fallbacks(self.name, select, trials.how)
+        if len(candidates) > 1:
+            warn_of_fallbacks(self.name, select, trials.how)
         jobs = self.shaped(trial_jobs(data, trials, task.seed, task.cluster, candidates))
         losses = TrialLosses(self.folder and self.folder / TRIALS, self.identity, jobs.number)
         with Bar(f"{self.name}: trials", jobs.number, self.progress) as bar:
             for block in self.train(jobs, losses.done) if jobs.number else ():
                 losses.note(block)
-                bar.update(int(losses.done.sum()))
-                if not losses.done.all():
-                    self.stop(int(losses.done.sum()), f"of {jobs.number} trials")
-        best, loss = choose(trials, losses.losses, len(candidates))
+                bar.update(losses.ended)
+                if losses.ended < jobs.number:
+                    self.stop(losses.ended, f"of {jobs.number} trials")
+        held = HeldOut.of(trials, losses.losses.reshape(-1, len(candidates), 2))
+        central = self._central_losses(trials) if task.given is not None else None
         cost = self.source.work(task, self.recipe, jobs)
         decided["how"] = trials.how
+        if self.algorithm.shrink and select != "train":
+            best, kept = pooled(held, data.sizes("train"), central, self.guard)
+        else:
+            best = lowest(held)
+            loss = held.loss[0, np.arange(len(data)), best]
+            # Rounding is no gain. A client that could not be tried keeps the central model, too.
+            under = np.full(len(data), np.nan) if central is None else central.loss[0, :, 0]
+            kept = ~(loss < under - 1e-6 * np.abs(under))
         if cover:
             decided["lambda"] = candidates[best]
-        if self.algorithm.guard:
-            central = self._central_losses(trials.how)
-            # Rounding is no gain. A client that could not be tried keeps the central model, too.
-            decided["kept"] = ~(loss < central - 1e-6 * np.abs(central))
-            held = np.where(trials.how == "holdout", data.sizes("validation"), data.sizes("train"))
-            cost.examples[:] += np.where(trials.how == "prior", 0, held)
+        if self.guard:
+            decided["kept"] = kept
+            cost.examples[:] += held.examples[0].astype(np.int64)
         return decided, cost
 
-    def _central_losses(self, how: npt.NDArray[np.str_]) -> Floats:
-        """The loss of each client's given central hypothesis on what the client held out."""
-        task = self.task
+    def _central_losses(self, trials: Trials) -> HeldOut:
+        """The losses of each client's given central hypothesis on what the client held out."""
+        task, held = self.task, trials.held
         assert task.given is not None
-        central = np.full(len(task.data), np.nan)
-        for name, part in (("holdout", "validation"), ("kfold", "train")):
-            these = np.flatnonzero(how == name)
-            losses = losses_by_client(
-                task.model, task.data, these, task.given.hypotheses, task.engine, part=part,
-                plain=True,
-            )  # fmt: skip
-            central[these] = losses[np.arange(len(these)), task.cluster[these]]
-        return central
+        owner, place = ragged(held.sizes)
+        rows = held.at(held.first[owner] + place)
+        scored = score_shared(task.model, task.data, rows, task.given.hypotheses, task.engine)
+        loss = scored.loss[task.cluster[trials.client[owner]], np.arange(len(rows))]
+        means = np.zeros((2, len(held.sizes)))
+        for half, counted in enumerate((np.ones(len(rows), bool), place % 2 == 1)):
+            totals = np.bincount(owner[counted], loss[counted], len(held.sizes))
+            means[half] = totals / np.maximum(held.sizes // (1 + half), 1)
+        return HeldOut.of(trials, means.T[:, None])
 
     def received(self) -> Cost:
         """The central hypotheses, if they are needed. Of several, each client scores all."""
         task, cost = self.task, Cost.nothing(self.task.data.ids)
         central, data = task.central, task.data
-        if central is None or (self.recipe.objective.standalone and not self.algorithm.guard):
+        if central is None or (self.recipe.objective.standalone and not self.guard):
             return cost
         cost.down[:] = central.q * parameter_bytes(task.model)
         if central.q > 1 and central.rule is None:
@@ -206,7 +223,7 @@ class Work(NamedTuple):
         further = central is not task.given
         if further and central is not None and central.cost is not None:
             cost += central.cost
-        if self.algorithm.guard:
+        if self.guard:
             # Clients that keep the central model are predicted for by the one that was given.
             assert central is not None
             behind = central.q if further else 0
@@ -218,7 +235,15 @@ class Work(NamedTuple):
             objective, central, store, clients, describe(self.algorithm), task.data.label_names,
             task.engine, task.given if further else None, cost,
             task.data.feature_names or (central.feature_names if central else None),
+            task.data.scaling, self._trained(),
         )  # fmt: skip
+
+    def _trained(self) -> Trained:
+        """The rows that the models were trained on or chosen by, and those of the central model."""
+        central, (_, select) = self.task.central, self.algorithm.choices()
+        both = self.chooses and select != "train"
+        mine = Trained.on(self.task.data, validation=both, seen_only=False)
+        return mine.with_(central.trained if central else None, seen=False)
 
 
 def check_fit(algorithm: Personal, model: Model, data: ClientData, **inputs: Any) -> None:
@@ -233,7 +258,7 @@ def check_fit(algorithm: Personal, model: Model, data: ClientData, **inputs: Any
             f"sartor.engine, with an Objective (got {recipe!r:.80})"
         )
     check_settings(objective)
-    if algorithm.guard and type(objective).abstain is Objective.abstain:
+    if algorithm.guard is True and type(objective).abstain is Objective.abstain:
         raise ConfigError(
             f"{name}: guard lets clients keep the central model, which "
             f"{type(objective).__name__} cannot do: define its `abstain`, or leave out guard"
@@ -246,6 +271,7 @@ def prepared(
     data: ClientData,
     seed: int,
     engine: Engine | None,
+    allow_trained: bool,
     inputs: dict[str, Any],
 ) -> Task:
     """Refuse what cannot work, before any work starts."""
@@ -264,9 +290,12 @@ def prepared(
     check(model, data)
     if base is not None:
         check_names(base.label_names, base.feature_names, data)
+        if base.trained is not None:
+            base.trained.refuse(data, ("validation", "test"), "what is made of it", allow_trained)
     elif algorithm.guard:
         raise ConfigError(f"{name}: guard needs a central model to keep; give fit one")
     check_fit(algorithm, model, data, **inputs)
+    data = data.scaled(base.scaling if base else model.scaling_of(data))
     cluster = base.assign(data) if base else np.zeros(len(data), np.int64)
     engine = engine or (base.engine if base else Engine())
     return Task(model, base, cluster, data, check_seed(seed), engine)
@@ -285,9 +314,11 @@ def fit(
         raise ConfigError(f"keep=False keeps no models, so leave out directory={str(directory)!r}")
     folder = None if directory is None else Path(directory)
     data, name = task.data, type(algorithm).__name__
-    recipe = algorithm.recipe(task.model, data)
     source = algorithm.trains_on(task, **inputs)
     identity = _identity(algorithm, task, source)
+    with Interrupts() as interrupts:
+        algorithm = _with_step_size(algorithm, task, inputs, interrupts)
+    recipe = algorithm.recipe(task.model, data)
     store: ModelStore | None = None
     if keep:  # finished models of other work are refused now, and unfinished ones deleted
         store = ModelStore(leaf_shapes(recipe.objective), folder, identity, expected=len(data))
@@ -298,7 +329,8 @@ def fit(
             "central = sartor.FedAvg().fit(model, data)"
         )
     with Interrupts() as interrupts:
-        work = Work(algorithm, task, recipe, source, identity, folder, progress, interrupts)
+        guard = guards(algorithm, recipe.objective, task.given)
+        work = Work(algorithm, task, recipe, source, identity, folder, progress, interrupts, guard)
         decided, cost = work.decide()
         both = work.chooses and algorithm.choices().select != "train"
         jobs = everybody(
@@ -329,6 +361,54 @@ def fit(
                 if len(store) < len(data):
                     work.stop(len(store), f"of {len(data)} clients")
     return work.models(store, decided, cost)
+
+
+def guards(algorithm: Personal, objective: Objective, central: CentralModel | None) -> bool:
+    """Whether clients may keep the central model: by default, wherever that can be decided."""
+    if algorithm.guard is not None:
+        return algorithm.guard
+    able = type(objective).abstain is not Objective.abstain
+    return central is not None and able and algorithm.choices().select != "train"
+
+
+def _with_step_size(
+    algorithm: Personal, task: Task, inputs: dict[str, Any], interrupts: Interrupts
+) -> Personal:
+    """The algorithm with the best of the step sizes that it is to search among.
+
+    Some clients try them, with the largest λ. Steps that are too large have infinite losses.
+    """
+    search = algorithm.learning_rate
+    if not isinstance(search, Searched):
+        return algorithm
+    rates = np.array(search.of(task.model.curvature), np.float32)
+    data, (cover, select) = task.data, algorithm.choices()
+    able = np.flatnonzero(data.bounds[:, 2] - data.bounds[:, 0] > 1)
+    chosen = able[np.argsort(mix(task.seed, "step size", data.hashes[able]))[: search.clients]]
+    recipe = algorithm.recipe(task.model, data)
+    able_to_start = task.central is not None or recipe.objective.standalone
+    needed = recipe.optimizer is None and not recipe.objective.exact
+    if not (needed and able_to_start and len(chosen)):
+        return dataclasses.replace(algorithm, learning_rate=float(rates[len(rates) // 2 - 1]))
+    chosen = np.sort(chosen)
+    some = data.select([data.ids[k] for k in chosen])
+    if not some.seen.any():
+        some = dataclasses.replace(some, seen=np.ones(len(some), bool))
+    task = task._replace(data=some, cluster=task.cluster[chosen], given=task.central)
+    source = algorithm.trains_on(task, **inputs)
+    work = Work(algorithm, task, recipe, source, "", None, False, interrupts, False)
+    trials = make_trials(some, "kfold" if select == "train" else select, algorithm.folds, task.seed)
+    largest = np.full(len(rates), max(cover, default=1.0))
+    jobs = trial_jobs(some, trials, task.seed, task.cluster, largest)
+    jobs.values["learning_rate"] = np.tile(rates, len(trials.client))
+    losses = TrialLosses(None, "", jobs.number)
+    for block in work.train(jobs, losses.done):
+        losses.note(block)
+        work.stop(0, "clients")
+    held = HeldOut.of(trials, losses.losses.reshape(-1, len(rates), 2))
+    tried = held.examples[0] > 0
+    means = (held.loss[0] * held.examples[0][:, None])[tried].mean(axis=0)
+    return dataclasses.replace(algorithm, learning_rate=float(rates[means.argmin()]))
 
 
 def _identity(algorithm: Personal, task: Task, source: Source) -> str:

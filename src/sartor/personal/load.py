@@ -9,11 +9,13 @@ import numpy as np
 
 from sartor.central import CentralModel
 from sartor.central.clusters import rule_from
-from sartor.central.model import FORMAT, VERSION
-from sartor.checking import AnyPath, as_tuples, checks_arguments
+from sartor.central.manifest import MANIFEST, REMEDY, TRAINED, read_manifest
+from sartor.checking import AnyPath, as_tuples, check_fields, checks_arguments
+from sartor.data.scaling import Scaling
+from sartor.data.trained import Trained
 from sartor.engine import Engine, Objective, leaf_shapes
-from sartor.errors import ConfigError, FileError, SartorError
-from sartor.files import load_tree, read_json
+from sartor.errors import ConfigError, FileError
+from sartor.files import explaining, load_arrays, load_tree
 from sartor.models import Model, rebuild
 from sartor.personal.models import PersonalModels
 from sartor.personal.store import ModelStore, stacked
@@ -40,24 +42,13 @@ def load(
         What was saved. Clients' models are read one at a time, when asked for.
     """
     path = Path(directory)
-    if not (path / "manifest.json").is_file():
-        inside = sorted(str(m.parent) for m in path.glob("**/manifest.json"))
+    if not (path / MANIFEST).is_file():
+        inside = sorted(str(m.parent) for m in path.glob(f"**/{MANIFEST}"))
         hint = f"; there are models in {', '.join(inside)}" if inside else ""
         raise FileError(f"{path} holds no models saved by Sartor (no manifest.json){hint}")
-    manifest = read_json(path / "manifest.json")
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise FileError(f"{path} does not hold models saved by Sartor")
-    if manifest.get("version") != VERSION:
-        raise FileError(
-            f"{path} was written in version {manifest.get('version')} of the format, and this "
-            f"Sartor reads version {VERSION}; use the Sartor that wrote it"
-        )
-    try:
+    manifest = read_manifest(path)
+    with explaining(f"{path / MANIFEST} is damaged", REMEDY):
         return _load(path, manifest, model, local, engine or Engine())
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, SartorError):
-            raise
-        raise FileError(f"{path / 'manifest.json'} is damaged ({error})") from error
 
 
 def _load(
@@ -69,37 +60,47 @@ def _load(
         None if names is None else tuple(names)
         for names in (manifest["label_names"], manifest.get("feature_names"))
     )
+    scaled = manifest.get("scaling")
+    scaling = None if scaled is None else Scaling.from_dict(scaled)
     central = None
     if "central" in manifest:
-        hypotheses = load_tree(path / "central.safetensors", stacked(shape, int(manifest["q"])))
+        hypotheses = load_tree(path / "central.safetensors", stacked(shape, manifest["q"]))
         rule = manifest["rule"]
         history = {name: np.array([last]) for name, last in manifest["last"].items()}
         history["loss"] = np.zeros(0, np.float32)
         central = CentralModel(
             model, hypotheses, manifest["central"], history, label_names,
             tuple(manifest["blocks"]), rule and rule_from(rule), engine,
-            feature_names=feature_names,
+            feature_names=feature_names, scaling=scaling, trained=_trained(path, "central"),
         )  # fmt: skip
-    if manifest["kind"] == "central":
-        if central is None:
-            raise FileError(f"{path / 'manifest.json'} is damaged: it names no central model")
+    if central is not None and manifest["kind"] == "central":
         return central
     objective = _objective(manifest["objective"], model, local)
-    store, clients = ModelStore(leaf_shapes(objective), path), dict(manifest["clients"])
+    if central is None and not objective.standalone:
+        raise ValueError("central is missing")
+    store, clients = ModelStore(leaf_shapes(objective), path), manifest["clients"]
     if set(store.ids) != set(clients):
         raise FileError(
             f"{path} should hold {len(clients)} clients' models and holds {len(store)}; "
             "shards are missing: restore them from a copy or save the models again"
         )
     baseline = None
-    if central is not None and (path / "baseline.safetensors").exists():
+    if central is not None and "baseline" in manifest:
         given = manifest["baseline"]
-        hypotheses = load_tree(path / "baseline.safetensors", stacked(shape, int(given["q"])))
+        hypotheses = load_tree(path / "baseline.safetensors", stacked(shape, given["q"]))
         baseline = dataclasses.replace(central, hypotheses=hypotheses, algorithm=given["central"])
     return PersonalModels(
         objective, central, store, clients, manifest["personal"], label_names, engine, baseline,
-        feature_names=feature_names,
+        feature_names=feature_names, scaling=scaling, trained=_trained(path, "own"),
     )  # fmt: skip
+
+
+def _trained(path: Path, whose: str) -> Trained | None:
+    """The rows that models were trained on; earlier versions have not written them down."""
+    if not (path / TRAINED).exists():
+        return None
+    found = load_arrays(path / TRAINED, f"{whose}/")
+    return Trained(**found) if found else None
 
 
 def _rebuild(spec: dict[str, Any] | None, what: str, argument: str) -> Model:
@@ -113,7 +114,7 @@ def _rebuild(spec: dict[str, Any] | None, what: str, argument: str) -> Model:
 
 def _objective(table: dict[str, Any], model: Model, local: Model | None) -> Objective:
     """An objective back from its plain values."""
-    name = str(table["name"])
+    name: str = table["name"]
     if name.lower() not in Objective.known:
         raise ConfigError(
             f"these models have the objective {name}, which is not one of Sartor's; import the "
@@ -129,4 +130,6 @@ def _objective(table: dict[str, Any], model: Model, local: Model | None) -> Obje
         values["local"] = local or _rebuild(
             values["local"], "the clients' local models were", "local"
         )
-    return kind(model, **values)
+    found = kind(model, **values)
+    check_fields(found)
+    return found

@@ -4,7 +4,7 @@ import dataclasses
 
 from sartor.checking import Count, Positive
 from sartor.data import ClientData
-from sartor.engine import Own, Recipe, traced
+from sartor.engine import SEARCHED, Own, Recipe, Searched, traced
 from sartor.models import Model
 from sartor.personal.base import Personal
 
@@ -27,7 +27,7 @@ class Local(Personal):
     """
 
     epochs: Count = 20
-    learning_rate: Positive = traced(0.05)
+    learning_rate: Positive | Searched = traced(SEARCHED)
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """SGD on the client's own data, from a random model."""

@@ -21,22 +21,39 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+import optax
 
 from sartor.central import Central, CentralModel, FedAvg, Fit
 from sartor.central.fedavg import server_rule_of
 from sartor.checking import Count, Positive, Whole
 from sartor.data import ClientData
-from sartor.engine import Batch, Cohort, Job, Recipe, build, lowered, personalize, traced, trial
-from sartor.errors import CheckpointError, ConfigError
+from sartor.engine import (
+    SEARCHED,
+    Automatic,
+    Batch,
+    Cohort,
+    Job,
+    Recipe,
+    Searched,
+    lowered,
+    personalize,
+    traced,
+    trial,
+)
+from sartor.errors import CheckpointError, ConfigError, warn
 from sartor.models import Model, check
 from sartor.personal.base import Personal
 from sartor.personal.choosing import COVER, Choices, Select, TrialReading, as_cover
 from sartor.personal.mixture import Mixture
 from sartor.personal.task import Task
 from sartor.randomness import mix
+from sartor.types import Ints
 
 JOINT = "joint.safetensors"
 """The file, next to the clients' models, that keeps the joint rounds."""
+
+GENTLE = Automatic(0.1)
+"""Joint rounds begin with a model that is trained already, so they take small steps."""
 
 CLUSTER = "cluster of Mapper"
 """The name of the metadata that holds each client's fixed cluster."""
@@ -74,14 +91,14 @@ class Mapper(Personal):
     """
 
     epochs: Count = 1
-    learning_rate: Positive = traced(0.03)
+    learning_rate: Positive | Searched = traced(SEARCHED)
     cover: tuple[float, ...] = COVER
     select: Select = "holdout"
     joint: bool = True
     rounds: Whole = traced(50)
     cohort: Count = traced(20)
     central_epochs: Whole = 1
-    central_learning_rate: Positive = traced(0.05)
+    central_learning_rate: Positive | Automatic = traced(GENTLE)
     keep_local: bool = False
     local: Model | None = None
 
@@ -129,6 +146,12 @@ class Mapper(Personal):
         metadata = {**task.data.metadata, CLUSTER: task.cluster}
         data = dataclasses.replace(task.data, metadata=metadata)
         joint = Joint.after(self, task, seed)
+        if joint.reading is None and len(self.cover) > 1:
+            warn(
+                "Mapper: no seen client has enough data to hold anything out, so joint rounds take "
+                f"the smallest λ of the cover, {self.cover[0]:g}; give it a cover of one λ to take "
+                "another"
+            )
         how: dict[str, Any] = {"seed": seed, "engine": task.engine, "start": given}
         checkpoint = folder and folder / JOINT
         if checkpoint is not None:
@@ -154,7 +177,7 @@ class Joint(Central, listed=False):
         q: the number of central hypotheses; every client stays with its own.
         local_epochs: passes of a client over its data for a local model.
         local_batch: examples in a step of that.
-        reading: what trials read.
+        reading: what trials read; ``None`` if no client can be tried.
     """
 
     mapper: Mapper = dataclasses.field(default_factory=Mapper)
@@ -188,6 +211,10 @@ class Joint(Central, listed=False):
         cluster = data.metadata[CLUSTER].astype(np.int32)
         return {**self.rule.attributes(data), "cluster": cluster}
 
+    def strata(self, data: ClientData) -> Ints | None:
+        """The rule's."""
+        return self.rule.strata(data)
+
     def begin(self, state: Any, fit: Fit) -> Any:
         """Start from a central model as the rule does."""
         return self.rule.begin(state, fit)
@@ -198,23 +225,22 @@ class Joint(Central, listed=False):
         mixture = Mixture(cohort.model, mapper.local or cohort.model, mapper.joint)
         mixture = lowered(mixture, cohort.engine.precision)
         recipe = Recipe(mixture, mapper.optimizer, self.local_epochs, self.local_batch)
-        rate = jnp.full(len(cohort.sizes), mapper.learning_rate)
+        rate: Any = jnp.full(len(cohort.sizes), mapper.learning_rate)  # type: ignore[arg-type]
         how: dict[str, Any] = {"hypothesis": f, "keeps": mapper.keep_local}
 
-        if len(mapper.cover) == 1:  # there is nothing to choose
+        if len(mapper.cover) == 1 or self.reading is None:  # there is nothing to choose, or to try
             lambda_ = jnp.full(len(cohort.sizes), mapper.cover[0])
             known = {"learning_rate": rate, "lambda": lambda_}
             local = personalize(cohort, recipe, h_c, values=known, **how)
         else:
             # 1. For every λ, the local model that minimises the loss of the mixture.
-            assert self.reading is not None
             cover = jnp.array(self.reading.cover)
             tried = trial(
                 cohort, recipe, h_c, {"lambda": cover}, self.reading, self.reading.parts,
                 values={"learning_rate": rate}, **how,
             )  # fmt: skip
             # 2. The best of them; of equals, the smallest λ. A client that cannot be tried takes
-            # the λ that is best on average for the others.
+            # the λ that is best on average for the others; where nobody can, the smallest one.
             mean = jnp.where(tried.tried[:, None], tried.losses, 0).sum(axis=0)
             losses = jnp.where(tried.tried[:, None], tried.losses, mean)
             best = len(cover) - 1 - losses[:, ::-1].argmin(axis=1)
@@ -224,9 +250,15 @@ class Joint(Central, listed=False):
         def mixture_loss(h: Any, batch: Batch, job: Job) -> jax.Array:
             return mixture.central_loss(h, job.values["local"], batch, job)
 
-        eta = mapper.central_learning_rate
+        def eta(steps: Any) -> Any:
+            rate = mapper.central_learning_rate
+            return self.rule.step_size(rate, cohort.model, steps, cohort.round)
+
+        def sgd(job: Job) -> optax.GradientTransformation:
+            return optax.sgd(eta(mapper.central_epochs * jnp.ceil(job.size / mapper.batch)))
+
         trained = cohort.train(
-            h_c, build(None, eta) if mapper.central_epochs else None, learning_rate=eta,
+            h_c, sgd if mapper.central_epochs else None, learning_rate=eta(1),
             epochs=max(mapper.central_epochs, 1), batch=mapper.batch,
             weights=self.rule.weigh(state, cohort), hypothesis=f, loss=mixture_loss,
             values={"lambda": lambda_, "local": local},

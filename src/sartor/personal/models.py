@@ -13,22 +13,26 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central import CentralModel
+from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, write_manifest
 from sartor.central.model import (
-    FORMAT,
-    VERSION,
     as_inputs,
+    count_inputs,
     decode,
-    is_models,
     make_scores,
+    mark_trained,
+    predict_shared,
+    refuse_trained,
     scored_clients,
 )
 from sartor.central.settings import describe, models_in
 from sartor.checking import AnyPath, Whole, checks_arguments
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
-from sartor.data.encoding import text_of
 from sartor.data.names import check_names
+from sartor.data.scaling import Scaling
+from sartor.data.trained import Trained
 from sartor.engine import (
+    Against,
     EachScorer,
     Engine,
     Job,
@@ -39,13 +43,16 @@ from sartor.engine import (
     Spans,
     positions,
     predict,
+    predict_each,
     ragged,
     score_shared,
 )
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation import Scores
-from sartor.files import replacing, save_tree, write_json
+from sartor.files import replacing, save_tree
+from sartor.locks import locked
 from sartor.models import Model, Params, check
+from sartor.personal.asking import clients_of, id_of
 from sartor.personal.store import ModelStore, OnDemand
 from sartor.randomness import mix
 from sartor.types import Floats, Ints
@@ -73,6 +80,9 @@ class PersonalModels:
         baseline: the central model that was given, where the algorithm has trained it further.
         cost: what personalizing asked of every client, without the central model's training; not
             known of models from a file.
+        scaling: how features are scaled before models see them.
+        trained: the rows that they and the central model were trained on; not known of models that
+            earlier versions saved.
     """
 
     objective: Objective
@@ -85,6 +95,8 @@ class PersonalModels:
     baseline: CentralModel | None = None
     cost: Cost | None = None
     feature_names: tuple[str, ...] | None = None
+    scaling: Scaling | None = None
+    trained: Trained | None = None
 
     @property
     def model(self) -> Model:
@@ -140,7 +152,7 @@ class PersonalModels:
     def predict_proba(
         self, client: Any, x: Any, *, strict: bool = False
     ) -> npt.NDArray[np.float32]:
-        """Class probabilities [n, classes] under a client's own model."""
+        """Class probabilities [n, classes] under a client's own model; see :meth:`predict`."""
         if self.model.kind == "regression":
             raise ConfigError("a regression model predicts numbers, not probabilities: use predict")
         return np.exp(self._apply(client, x, strict))
@@ -149,25 +161,70 @@ class PersonalModels:
     def predict(self, client: Any, x: Any, *, strict: bool = False) -> npt.NDArray[Any]:
         """Labels (in words, if the data had words) or means under a client's own model.
 
-        A client that has none gets the central model; with ``strict`` an error.
+        Args:
+            client: the client's id; or a list, an array or a column with an id for each example.
+            x: the examples.
+            strict: whether a client that has no model is an error. Otherwise it gets the central
+                model; of several, the one that most clients belong to.
         """
         return decode(self.model, self._apply(client, x, strict), self.label_names)
 
-    def _apply(self, client: str, x: Any, strict: bool) -> npt.NDArray[np.float32]:
-        inputs = as_inputs(self.model, x, self.feature_names)
-        objective, own, central, job = self._model_of(client, strict)
-        return np.asarray(predict(objective, own, central, inputs, job))
+    def _apply(self, client: Any, x: Any, strict: bool) -> npt.NDArray[np.float32]:
+        inputs = as_inputs(self.model, x, self.feature_names, self.scaling)
+        asked, number = clients_of(client, count_inputs(inputs))
+        own = [k for k, name in enumerate(asked) if name in self.clients]
+        others = [k for k, name in enumerate(asked) if name not in self.clients]
+        if others and (strict or self.given is None):
+            raise self._unknown([asked[k] for k in others])
+        if inputs is None:  # a model predicts the same for all examples
+            return np.stack([self._density(name) for name in asked])[number]
+        most = self.store.at_once
+        groups = [own[begin : begin + most] for begin in range(0, len(own), most)]
+        found = []
+        for group in [*groups, others] if others else groups:
+            rows = np.flatnonzero(np.isin(number, group))
+            mine = jax.tree.map(lambda a, rows=rows: a[rows], inputs)
+            model = np.searchsorted(group, number[rows])
+            found.append((rows, self._predict([asked[k] for k in group], mine, model)))
+        order, said = (np.concatenate(column) for column in zip(*found, strict=True))
+        prediction = np.empty_like(said)
+        prediction[order] = said
+        return prediction
 
-    def _model_of(self, client: str, strict: bool) -> tuple[Objective, Leaves, Params, Job]:
+    def _predict(self, names: list[str], inputs: Any, number: Ints) -> npt.NDArray[np.float32]:
+        """Predictions for examples of clients that all have a model, or all have none."""
+        if names[0] in self.clients:
+            own, jobs = self.store.gather(names), self._jobs(names)
+            return predict_each(self.objective, own, self.hypotheses, jobs, inputs, number)
+        assert self.given is not None
+        return predict_shared(self.model, self.given.hypotheses, self._usual, inputs)
+
+    def _density(self, client: str) -> npt.NDArray[np.float32]:
+        objective, own, central, job = self._model_of(client, strict=False)
+        return np.asarray(predict(objective, own, central, None, job))
+
+    def _model_of(self, client: Any, strict: bool) -> tuple[Objective, Leaves, Params, Job]:
         """A client's objective, own leaves, central hypotheses and job; see :meth:`params`."""
-        client = text_of(client)  # ids are texts everywhere
+        client = id_of(client)
         if client in self.clients:
             job = jax.tree.map(lambda a: a[0], self._jobs([client]))
             return self.objective, self.store.get(client), self.hypotheses, job
         if strict or self.given is None:
-            raise DataError(f"there is no model for client {client!r}; there are {len(self)}")
-        usual = Counter(self.cluster.values()).most_common(1)[0][0]
-        return Own(self.model), {}, self.given.hypotheses, Job(usual, None, None)
+            raise self._unknown([client])
+        return Own(self.model), {}, self.given.hypotheses, Job(self._usual, None, None)
+
+    def _unknown(self, clients: list[str]) -> DataError:
+        named = ", ".join(map(repr, clients[:3])) + (" …" if len(clients) > 3 else "")
+        several = f"{len(clients)} clients ({named})" if len(clients) > 1 else f"client {named}"
+        return DataError(
+            f"there is no model for {several}; there are {len(self)}: fit them too"
+            + ", or leave out strict for the central model" * (self.given is not None)
+        )
+
+    @cached_property
+    def _usual(self) -> int:
+        """The central hypothesis that most clients belong to."""
+        return Counter(self.cluster.values()).most_common(1)[0][0]
 
     def _jobs(self, clients: Sequence[str]) -> Job:
         """What the objective has to know about some clients."""
@@ -180,33 +237,45 @@ class PersonalModels:
 
     @checks_arguments
     def evaluate(
-        self, data: ClientData, *, part: str = "test", mixture: Whole = MIXTURE, seed: int = 0
-    ) -> Scores:
+        self, data: ClientData, *, part: str = "test", mixture: Whole = MIXTURE, seed: int = 0,
+        allow_trained: bool = False,
+    ) -> Scores:  # fmt: skip
         """Score every client's test part under its own model: one row per client.
 
         The central model on the same examples is the baseline. ``mixture_loss`` is the loss of a
         client's model on ``mixture`` examples of all seen clients, and ``central_mixture_loss``
         that of the central model. The difference is what the client's model has forgotten.
+
+        Rows that the models or the central model were trained on are refused, in whatever part
+        they are. With ``allow_trained`` they are scored all the same, and the scores say how many
+        they are.
         """
         check(self.model, data)
         check_names(self.label_names, self.feature_names, data)
-        clients = scored_clients(data, part)
+        data, clients = data.scaled(self.scaling), scored_clients(data, part)
         missing = [data.ids[k] for k in clients if data.ids[k] not in self.clients]
         if missing:
             raise DataError(
                 f"{len(missing)} clients have no model here ({missing[0]!r} …); fit them too, or "
                 "leave them out with data.select"
             )
+        found = refuse_trained(self.trained, data, part, allow_trained)
         everybody = self._mixture(data, part, mixture, seed)
-        own, mixed = self._score(data, clients, part, everybody)
+        against = self._against(data)
+        own, mixed = self._score(data, clients, part, everybody, against)
         extra: dict[str, npt.NDArray[Any]] = {}
         jobs = self._jobs([data.ids[k] for k in clients])
         cluster = np.array([self.clients[data.ids[k]]["cluster"] for k in clients])
         if "lambda" in jobs.values:
             extra["lambda"] = jobs.values["lambda"].astype(np.float64)
         baseline = None
-        if self.given is not None:
-            baseline = self.given.score(data, clients, part)
+        if self.given is not None and against is not None and own.central is not None:
+            clusters = {"cluster": against.chosen[clients]} if self.given.q > 1 else {}
+            name = str(self.given.algorithm["name"])
+            baseline = make_scores(
+                name, self.model, data, clients, part, own.central, clusters, self.trained
+            )
+            own = self._keeping(own, data, clients, part)
             if self.given.q > 1:
                 extra["cluster"] = cluster
         if len(everybody):
@@ -216,10 +285,36 @@ class PersonalModels:
                 under = score_shared(self.model, data, everybody, central, self.engine)
                 extra["central_mixture_loss"] = under.loss.mean(axis=1, dtype=np.float64)[cluster]
         name = str(self.algorithm["name"])
-        return make_scores(name, self.model, data, clients, part, own, extra, baseline)
+        scores = make_scores(
+            name, self.model, data, clients, part, own, extra, self.trained, baseline
+        )
+        return mark_trained(scores, found[clients])
+
+    def _keeping(self, own: Scored, data: ClientData, clients: Ints, part: str) -> Scored:
+        """The same results, where clients that keep the central model have exactly its results."""
+        kept = [bool(self.clients[data.ids[k]].get("kept")) for k in clients]
+        examples = np.repeat(np.array(kept, np.bool_), data.sizes(part)[clients])
+        if not examples.any() or own.central is None or own.gain_range is None:
+            return own
+        return own._replace(
+            loss=np.where(examples, own.central.loss, own.loss),
+            correct=np.where(examples, own.central.correct, own.correct),
+            gain_range=np.where(examples[:, None], 0.0, own.gain_range),
+        )
+
+    def _against(self, data: ClientData) -> Against | None:
+        """The central model that was given, every client's hypothesis, and the range of labels."""
+        if self.given is None:
+            return None
+        labels = np.zeros((2, 1), np.float32)
+        if self.model.kind == "regression":
+            rows = data.rows[positions(data, np.arange(len(data)), "train")]
+            y = data.columns["y"][rows]
+            labels = np.stack([y.min(axis=0), y.max(axis=0)])
+        return Against(self.given.hypotheses, self.given.assign(data), labels)
 
     def _score(
-        self, data: ClientData, clients: Ints, part: str, everybody: Ints
+        self, data: ClientData, clients: Ints, part: str, everybody: Ints, against: Against | None
     ) -> tuple[Scored, Floats]:
         """Examples of these clients under their own models, and everybody's under each of them."""
         sizes, first = data.sizes(part), data.bounds[:, PARTS.index(part)]
@@ -238,15 +333,15 @@ class PersonalModels:
                 stack = {name: leaf[scored] for name, leaf in stack.items()}
                 ids = tuple(itertools.compress(ids, scored))
             here, jobs = np.array([place[client] for client in ids]), self._jobs(ids)
-            results = scorer.score(stack, jobs, Spans(first[here], sizes[here]))
+            mine = None if against is None else against._replace(chosen=against.chosen[here])
+            results = scorer.score(stack, jobs, Spans(first[here], sizes[here]), mine)
             own.update(zip(here, results, strict=True))
             if len(everybody):
                 same = Spans(np.zeros_like(here), np.full_like(here, len(everybody)), everybody)
                 results = scorer.score(stack, jobs, same)
                 mixed[here] = [r.loss.mean(dtype=np.float64) for r in results]
-        loss = np.concatenate([own[k].loss for k in clients])
-        correct = np.concatenate([own[k].correct for k in clients])
-        return Scored(loss, correct), mixed[clients]
+        together = jax.tree.map(lambda *parts: np.concatenate(parts), *(own[k] for k in clients))
+        return together, mixed[clients]
 
     def _mixture(self, data: ClientData, part: str, count: int, seed: int) -> Ints:
         """A sample of all seen clients' examples in a part, without replacement."""
@@ -260,7 +355,8 @@ class PersonalModels:
         """Write all models as safetensors with a JSON manifest; :func:`sartor.load` reads them."""
         path = Path(directory)
         if self.store.directory is not None and path.resolve() == self.store.directory.resolve():
-            self._write_central(path)
+            with locked(path):
+                self._write_central(path)
             return
         with replacing(path, is_models) as folder:
             self.store.copy_to(folder)
@@ -271,6 +367,8 @@ class PersonalModels:
         if self.central is not None:
             save_tree(path / "central.safetensors", self.central.hypotheses, {})
             manifest = self.central.manifest("personal")
+        trained = {"central": self.central.trained if self.central else None, "own": self.trained}
+        save_tree(path / TRAINED, {n: t._asdict() for n, t in trained.items() if t is not None}, {})
         if self.baseline is not None:
             save_tree(path / "baseline.safetensors", self.baseline.hypotheses, {})
             manifest["baseline"] = {"central": self.baseline.algorithm, "q": self.baseline.q}
@@ -281,8 +379,9 @@ class PersonalModels:
             "model": self.model.spec,
             "label_names": self.label_names,
             "feature_names": self.feature_names,
+            "scaling": None if self.scaling is None else self.scaling.to_dict(),
             "personal": self.algorithm,
             "objective": objective,
             "clients": self.clients,
         }
-        write_json(path / "manifest.json", manifest)
+        write_manifest(path, manifest)

@@ -191,6 +191,7 @@ def _appended(data: ClientData, columns: dict[str, npt.NDArray[Any]], what: str)
         (*data.ids, f"({what})"),
         np.append(data.seen, False),
         label_names=data.label_names,
+        scaling=data.scaling,
     )
     first, mine = np.zeros(clients, np.int64), np.zeros((clients, 2), np.int64)
     return Sample(whole, end + np.arange(there), first, np.full(clients, there), mine)

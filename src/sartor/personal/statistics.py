@@ -77,7 +77,7 @@ def statistics_of(data: ClientData, spans: Spans) -> Statistics:
         some = some[spans.sizes[some] > 0]
         owner, place = ragged(spans.sizes[some])
         rows = data.rows[spans.at(spans.first[some][owner] + place)]
-        x = np.asarray(data.columns["x"][rows], np.float64).reshape(len(rows), -1)
+        x = np.asarray(data.seen_by_models("x", rows), np.float64).reshape(len(rows), -1)
         z = np.concatenate([x, np.ones((len(rows), 1))], axis=1)
         y = np.asarray(data.columns["y"][rows], np.float64).reshape(len(rows), -1)
         starts = np.cumsum(spans.sizes[some]) - spans.sizes[some]
@@ -147,7 +147,9 @@ class Solver(Source):
             others = rest.where(jobs.fold & self.data.seen[jobs.client], others)
         solution = minimiser(mine, others, jobs.values["lambda"])
         if jobs.held is not None:
-            held_loss = mean_loss(statistics_of(self.data, jobs.held), solution)
+            halves = (jobs.held, jobs.held.second())
+            means = [mean_loss(statistics_of(self.data, half), solution) for half in halves]
+            held_loss = np.stack(means, axis=1)
         loss, finite = mean_loss(mine, solution), np.ones(jobs.number, bool)
         stack = solution.astype(np.float32)  # as parameters of sartor.models.linear
         params = {"dense_1/b": stack[..., -1, :], "dense_1/w": stack[..., :-1, :]}

@@ -13,20 +13,31 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
-from sartor.central.model import FILES
+from sartor.central.manifest import MANIFEST, foreign
+from sartor.documents import check_schema, parse_json
 from sartor.engine import Stack
-from sartor.errors import ConfigError, FileError
-from sartor.files import is_unfinished, load_tree, read_metadata, save_tree
+from sartor.errors import ConfigError, FileError, explaining_writes
+from sartor.files import (
+    explaining,
+    is_unfinished,
+    load_tree,
+    read_metadata,
+    save_tree,
+    verify_tree,
+)
 
 IN_MEMORY = min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
 """The most bytes of models kept in memory; larger sets are kept in files."""
+
+GATHERED = 2**28
+"""The most bytes of models that predict at a time, unless one takes more."""
 
 
 class Shard(NamedTuple):
@@ -40,9 +51,12 @@ class Shard(NamedTuple):
     def at(cls, path: Path) -> Shard:
         """The shard in a file."""
         metadata = read_metadata(path)
-        if "clients" not in metadata:
-            raise FileError(f"{path} is not a shard of client models; delete it")
-        return cls(tuple(json.loads(metadata["clients"])), path, metadata.get("identity", ""))
+        with explaining(f"{path} is not a shard of client models", "delete it"):
+            clients = parse_json(metadata["clients"])
+            check_schema(clients, list[str], "clients")
+            if len(set(clients)) < len(clients):
+                raise ValueError("a client is there twice")
+        return cls(tuple(clients), path, metadata.get("identity", ""))
 
     def write(self, path: Path) -> None:
         """Write the shard into a file."""
@@ -95,9 +109,12 @@ class ModelStore:
     ) -> None:
         self.shapes = dict(shapes)
         self.identity = identity
-        one = sum(int(np.prod(s.shape)) * np.dtype(s.dtype).itemsize for s in shapes.values())
-        if directory is None and one * expected > IN_MEMORY:
-            directory = Path(tempfile.mkdtemp(prefix="sartor-models-"))
+        self.bytes = sum(
+            int(np.prod(s.shape)) * np.dtype(s.dtype).itemsize for s in shapes.values()
+        )
+        if directory is None and self.bytes * expected > IN_MEMORY:
+            with explaining_writes(tempfile.gettempdir()):
+                directory = Path(tempfile.mkdtemp(prefix="sartor-models-"))
             self._cleanup = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         self.directory = directory
         self.shards: list[Shard] = []
@@ -111,8 +128,10 @@ class ModelStore:
         for path in sorted(directory.glob("shard-[0-9]*.safetensors")):
             shard = Shard.at(path)
             if self.identity in ("", shard.identity):
+                if self.identity:  # the work resumes, and does not make these models again
+                    verify_tree(path)
                 self._note(shard)
-            elif (directory / "manifest.json").exists():
+            elif (directory / MANIFEST).exists():
                 raise FileError(
                     f"{directory} holds finished models of other work; choose another directory, "
                     "or delete it"
@@ -146,6 +165,29 @@ class ModelStore:
         """The model of one client."""
         number, place = self._places[client]
         return self.shards[number].read(self.shapes, place)
+
+    def gather(self, clients: Sequence[str]) -> Stack:
+        """The models of some clients, stacked in that order."""
+        out = {name: np.empty((len(clients), *a.shape), a.dtype) for name, a in self.shapes.items()}
+        wanted: dict[int, list[tuple[int, int]]] = {}  # by shard
+        for row, client in enumerate(clients):
+            number, place = self._places[client]
+            wanted.setdefault(number, []).append((row, place))
+        for number, these in wanted.items():
+            shard, rows, places = self.shards[number], *np.array(these).T
+            if isinstance(shard.where, Path) and 8 * len(rows) < len(shard.ids):
+                for row, place in these:  # of a file, only what is needed
+                    for name, leaf in shard.read(self.shapes, place).items():
+                        out[name][row] = leaf
+                continue
+            for name, leaf in shard.read(self.shapes).items():
+                out[name][rows] = leaf[places]
+        return out
+
+    @property
+    def at_once(self) -> int:
+        """How many models are gathered at a time."""
+        return max(1, GATHERED // max(self.bytes, 1))
 
     def copy_to(self, directory: Path) -> None:
         """Write all shards into another directory."""
@@ -181,6 +223,11 @@ class OnDemand:
     widest: int
 
     directory: ClassVar[None] = None
+    at_once: ClassVar[int] = 1
+
+    def gather(self, clients: Sequence[str]) -> Stack:
+        """There is nothing to gather."""
+        raise ConfigError(NOT_KEPT)
 
     def get(self, client: str) -> Stack:
         """There is nothing to get."""
@@ -197,10 +244,9 @@ NOT_KEPT = "these models were not kept, only evaluate makes them; fit them with 
 def _refuse_foreign(directory: Path) -> None:
     """Models are not mixed with other files, nor with a central model that was saved there."""
     names = {path.name for path in directory.iterdir() if not is_unfinished(path)}
-    shards = {name for name in names if name.startswith("shard-")}
-    foreign = sorted(names - shards - FILES)
-    if foreign or ("manifest.json" in names and not shards):
-        what = foreign[0] if foreign else "a saved central model"
+    others = foreign(names)
+    if others or (MANIFEST in names and not any(name.startswith("shard-") for name in names)):
+        what = others[0] if others else "a saved central model"
         raise FileError(
             f"{directory} holds something else already ({what}); choose a directory of its own for "
             "the clients' models"

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from sartor.evaluation.statistics import bootstrap_interval, jsonable, sign_flip
+from sartor.evaluation import holm, mean_interval, mean_test
+from sartor.evaluation.statistics import jsonable
 from sartor.report.page import Row, Section
 from sartor.report.record import Record
-from sartor.report.runs import best_method
+from sartor.report.runs import best_method, marked
 from sartor.report.template import Template
 
 TEMPLATE = Template(Path(__file__).with_name("compare.md"))
@@ -62,7 +63,8 @@ def compare_runs(section: Section, runs: Sequence[Record]) -> None:
         methods += [
             {
                 "run": record.name, "method": name, "metric": metric,
-                "clients": summary["clients"], "scores": summary[metric],
+                "clients": summary["clients"],
+                "scores": marked(summary[metric], summary["clients"]),
                 "change": summary.get(f"{metric}_change"),
             }
             for name, summary in record.results["methods"].items()
@@ -88,9 +90,10 @@ def _paired(runs: Sequence[Record], metric: str) -> Sequence[Row]:
         if len(gain):
             pairs.append({
                 "first": first, "second": second, "clients": len(gain), "gain": float(gain.mean()),
-                "interval": jsonable(bootstrap_interval(gain)), "p_value": sign_flip(gain),
+                "estimate": jsonable(mean_interval(gain)._asdict()), "p_value": mean_test(gain),
             })  # fmt: skip
-    return pairs
+    adjusted = holm([pair["p_value"] for pair in pairs])
+    return [{**pair, "p_adjusted": p} for pair, p in zip(pairs, adjusted, strict=True)]
 
 
 def _by_client(record: Record, method: str, metric: str) -> dict[str, float]:

@@ -45,14 +45,25 @@ def share(value: float | None) -> str:
 
 
 def interval(bounds: Sequence[float | None] | None, show: Show = number) -> str:
-    """An interval, both ends shown in the same way."""
+    """An interval, both ends shown in the same way; a dash if there is none.
+
+    >>> interval([0.25, 0.5]), interval([None, None])
+    ('0.2500 to 0.5000', '–')
+    """
     low, high = bounds or (None, None)
-    return f"{show(low)} to {show(high)}"
+    return "–" if low is None and high is None else f"{show(low)} to {show(high)}"
 
 
 def spread(estimate: Mapping[str, Any] | None, show: Show = number) -> str:
-    """The interval of an estimate, which has ``low`` and ``high``."""
-    return interval((estimate["low"], estimate["high"]), show) if estimate else "–"
+    """The interval of an estimate, which has ``low`` and ``high``, and may be ``rough``.
+
+    >>> spread({"low": 0.25, "high": 0.5, "rough": True})
+    '0.2500 to 0.5000 (rough)'
+    """
+    if not estimate:
+        return "–"
+    rough = " (rough)" if estimate.get("rough") else ""
+    return interval((estimate["low"], estimate["high"]), show) + rough
 
 
 def p_value(value: float | None) -> str:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sartor.documents import check_schema
 from sartor.errors import FileError
-from sartor.files import read_json
+from sartor.files import check_sum, explaining, read_json
+
+
+class Results(TypedDict):
+    """What every ``results.json`` says; the page of each kind needs more."""
+
+    experiment: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,13 +38,17 @@ class Record:
     def read(cls, directory: Path) -> Record:
         """Read a directory, or raise an error that says what is wrong with it."""
         directory = Path(directory).resolve()
-        config = directory / "config.toml"
+        config = check_sum(directory, "config.toml")
         if not (directory / "results.json").exists() and config.exists():
             raise FileError(
                 f"the run in {directory} is not finished; run the same command with --resume"
             )
-        results = read_json(directory / "results.json")
-        text = config.read_text(encoding="utf-8") if config.exists() else ""
+        path = check_sum(directory, "results.json")
+        results = read_json(path)
+        with explaining(f"{path} is not the result of a run of this version", "run it again"):
+            check_schema(results, Results)
+        with explaining(f"{config} cannot be read", "restore it from a copy"):
+            text = config.read_text(encoding="utf-8") if config.exists() else ""
         return cls(directory, results, text)
 
     @property
@@ -48,7 +59,7 @@ class Record:
     @property
     def kind(self) -> str:
         """``"run"``, ``"advice"``, or the name of an experiment."""
-        return str(self.results.get("experiment")) if isinstance(self.results, dict) else ""
+        return str(self.results["experiment"])
 
     def figure(self, name: str) -> Path:
         """Where a figure is saved, without an ending."""
@@ -56,8 +67,6 @@ class Record:
 
     def clients(self) -> pa.Table:
         """The table of all clients."""
-        path = self.directory / "per_client.parquet"
-        try:
+        path = check_sum(self.directory, "per_client.parquet")
+        with explaining(f"{path} is missing or damaged", "resume the run"):
             return pq.read_table(path)
-        except (OSError, pa.ArrowException) as error:
-            raise FileError(f"{path} is missing or damaged ({error}); resume the run") from error

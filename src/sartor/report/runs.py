@@ -1,13 +1,15 @@
 """The page about a run: who gains, who is hurt, what was chosen, and what it cost."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from sartor.evaluation import holm
+from sartor.evaluation.means import ENOUGH
 from sartor.report.figures import change_figure, clients_figure, training_figure
 from sartor.report.numbers import amount, duration, traffic
 from sartor.report.page import Row, Section
@@ -20,6 +22,12 @@ TEMPLATE = Template(Path(__file__).with_name("runs.md"))
 FEW = 5
 """How many clients are named."""
 
+STARS = {
+    "accuracy": "McNemar's exact test",
+    "loss": "a test that bets on the examples, within the limits that any label would have kept",
+}
+"""How it is decided whose change is beyond chance."""
+
 
 def run_sections(record: Record) -> list[Section]:
     """The parts of the page about one run."""
@@ -29,14 +37,20 @@ def run_sections(record: Record) -> list[Section]:
     sign = 1.0 if metric == "accuracy" else -1.0
     with np.errstate(invalid="ignore"):
         changes = {name: sign * (values[name] - values[central]) for name in others}
-    tested = {c["a"]: c for c in results["comparisons"] if c["b"] == central}
+    adjusted = holm([c["p_value"] for c in results["comparisons"]])
+    comparisons = [
+        {**marked(c, c["clients"]), "p_adjusted": p}
+        for c, p in zip(results["comparisons"], adjusted, strict=True)
+    ]
+    tested = {c["a"]: c for c in comparisons if c["b"] == central}
     shown = {
         **results,
-        "best": _best(results),
+        "comparisons": comparisons,
+        "best": _best(results, comparisons),
         "summaries": {
             name: {
                 **summary,
-                "scores": summary[metric],
+                "scores": marked(summary[metric], summary["clients"]),
                 **{group: of.get(metric) for group, of in summary.get("groups", {}).items()},
             }
             for name, summary in methods.items()
@@ -44,10 +58,17 @@ def run_sections(record: Record) -> list[Section]:
         "central": central,
         "clients": clients_figure(values, metric),
         "changed": [
-            {"name": name, "verdict": _verdict(tested.get(name)), **change}
+            {
+                "name": name,
+                "verdict": _verdict(tested.get(name)),
+                **marked(change, summary["clients"]),
+                **_beyond_chance(change, metric),
+            }
             for name, summary in methods.items()
             if (change := summary.get(f"{metric}_change"))
         ],
+        "few": any(summary["clients"] < ENOUGH for summary in methods.values()),
+        "star": STARS[metric],
         "gains": change_figure(changes, central, metric) if changes else None,
         "extremes": _extremes(record, changes),
         "choices": choices(results.get("chosen", {})),
@@ -56,6 +77,19 @@ def run_sections(record: Record) -> list[Section]:
     }
     command = "sartor run config.toml --out DIRECTORY"
     return [*TEMPLATE.sections(shown, record), provenance(record, command)]
+
+
+def marked(estimate: Row, clients: int) -> Row:
+    """An estimate that says whether its interval is rough; older results do not."""
+    return {"rough": clients < ENOUGH and estimate["interval"][0] is not None, **estimate}
+
+
+def _beyond_chance(change: Row, metric: str) -> Row:
+    """The shares of clients beyond chance; older results have too many of them by loss."""
+    keys = ("gained_beyond_chance", "hurt_beyond_chance")
+    if metric == "loss" and "rough" not in change:
+        return {"tested": False, **dict.fromkeys(keys)}
+    return {"tested": change[keys[0]] is not None, **{key: change[key] for key in keys}}
 
 
 def client_values(table: pa.Table, metric: str, names: Iterable[str]) -> dict[str, Floats]:
@@ -79,22 +113,23 @@ def best_method(results: Row) -> str | None:
     return better(finite, key=lambda name: means[name], default=None)
 
 
-def _best(results: Row) -> Row | None:
+def _best(results: Row, comparisons: Sequence[Row]) -> Row | None:
     """The best method, and which others cannot be distinguished from it."""
     best, ties = best_method(results), []
     if best is None:
         return None
-    for c in results["comparisons"]:
-        p = c["p_value"]
+    for c in comparisons:
+        p = c["p_adjusted"]
         if best in (c["a"], c["b"]) and (p is None or p > 0.05):
             other = c["b"] if c["a"] == best else c["a"]
             ties.append(other if p is None else f"{other} (p = {p:.2f})")
-    scores = results["methods"][best][results["metric"]]
+    summary = results["methods"][best]
+    scores = marked(summary[results["metric"]], summary["clients"])
     return {"name": best, "ties": ", ".join(ties), **scores}
 
 
 def _verdict(test: Row | None) -> str:
-    if test is None or test["p_value"] is None or test["p_value"] >= 0.05:
+    if test is None or test["p_adjusted"] is None or test["p_adjusted"] >= 0.05:
         return "is not distinguishable from"
     return "is better than" if test["difference"] > 0 else "is worse than"
 

@@ -14,7 +14,8 @@ Blocks are separated by blank lines, and ``{path:show}`` stands for a value:
   ``?name=word`` if it is that word, and ``?!`` if it is not. ``[?name:words]`` does so for words
   inside a text. ``*name`` at the start shows it for each item of a list.
 
-A path is made of keys, with dots between them. With ``?`` at its end it may lead to nothing.
+A path is made of keys, with dots between them. With ``?`` at its end it may lead to nothing. The
+path ``this`` leads to all values together: ``{this:spread}`` shows a row's ``low`` and ``high``.
 """
 
 import re
@@ -199,6 +200,8 @@ class Template:
     @staticmethod
     def _value(path: str, values: Row) -> Any:
         value: Any = values
+        if path == "this":
+            return value
         for key in path.removesuffix("?").split("."):
             if path.endswith("?") and (value is None or key not in value):
                 return None

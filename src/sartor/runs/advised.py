@@ -20,11 +20,12 @@ from sartor.checking import AnyPath, check_table, checks_arguments, hints_of
 from sartor.data import ClientData
 from sartor.errors import ConfigError, FileError
 from sartor.evaluation.statistics import jsonable
-from sartor.files import is_free, write_atomic, write_json
+from sartor.files import check_sum, is_free, write_atomic
+from sartor.locks import locked
 from sartor.personal import Local
 from sartor.report import write_report
 from sartor.runs.config import Config, algorithm_of, override, parse_config, read_table, settings_of
-from sartor.runs.record import noted, provenance, write_table
+from sartor.runs.record import noted, provenance, write_results
 from sartor.runs.toml import to_toml
 
 MOST_LAMBDAS = 5
@@ -124,7 +125,14 @@ def advise_run(
     Returns:
         The advice, and the content of ``results.json``.
     """
-    out, began = Path(out), time.perf_counter()
+    with locked(out):
+        return _advise_run(config, Path(out), progress)
+
+
+def _advise_run(
+    config: AdviceConfig, out: Path, progress: bool | None
+) -> tuple[Advice, dict[str, Any]]:
+    began = time.perf_counter()
     if not is_free(out):
         raise FileError(f"{out} is not empty; choose another --out")
     base = config.base
@@ -148,8 +156,7 @@ def advise_run(
         "wall_seconds": {"total": round(time.perf_counter() - began, 1)},
     })  # fmt: skip
     write_atomic(out / "config.toml", to_toml(config.to_table()))
-    write_table(out / "per_client.parquet", pa.table(advice.columns()))
-    write_json(out / "results.json", results)
+    write_results(out, results, pa.table(advice.columns()))
     write_report([out], out / "report.html")
     return advice, results
 
@@ -180,7 +187,7 @@ def _table_of_run(source: Path) -> dict[str, Any] | None:
     A central algorithm with one model gives its settings to the clusters' algorithm, and the other
     way round. Mapper's joint rounds take too long for a quick experiment; Dapper replaces it.
     """
-    path = source / "config.toml"
+    path = check_sum(source, "config.toml")
     if not path.is_file():
         return None
     table = read_table(path)

@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,6 +14,7 @@ from sartor.central import Central
 from sartor.central.settings import describe
 from sartor.checking import AnyPath, check_table, checks_arguments, hints_of
 from sartor.data import ClientData
+from sartor.documents import parse_toml
 from sartor.engine import Engine
 from sartor.errors import ConfigError, FileError, nearest
 from sartor.models import FACTORIES, Model
@@ -103,7 +103,7 @@ def read_config(path: AnyPath, overrides: Sequence[str] = ()) -> Config:
 def read_table(path: Path) -> Table:
     """Read a TOML file, and check nothing else."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise FileError(f"there is no configuration file {path}") from error
     except (OSError, ValueError) as error:
@@ -217,7 +217,7 @@ def override(table: Table, text: str) -> None:
     if isinstance(place, list):
         raise ConfigError(f"--set {key}: name an entry and its key, such as personal.0.epochs")
     try:
-        place[last] = tomllib.loads(f"value = {value}")["value"]
+        place[last] = parse_toml(f"value = {value}")["value"]
     except ValueError:
         place[last] = value.strip()  # a bare word is a text
 

@@ -10,17 +10,26 @@ import platform
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import jax
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sartor.central.fitting import mean_loss
+from sartor.documents import check_schema, parse_json
 from sartor.engine import Chunk
-from sartor.errors import FileError
+from sartor.errors import FileError, explaining_writes
 from sartor.evaluation.statistics import jsonable
-from sartor.files import is_free, sweep, write_atomic, write_json, writing
+from sartor.files import (
+    SUMS,
+    is_free,
+    sweep,
+    write_atomic,
+    write_json,
+    write_sums,
+    writing,
+)
 from sartor.report import PAGES, PageKind, write_report
 from sartor.runs.toml import to_toml
 from sartor.types import Ints
@@ -45,6 +54,14 @@ def noted() -> Iterator[list[str]]:
         yield found
 
 
+class Line(TypedDict):
+    """A line of the log. The other keys depend on the event."""
+
+    event: str
+    time: str
+    round: NotRequired[int]
+
+
 class Events:
     """The log of a run: one JSON object a line."""
 
@@ -67,14 +84,17 @@ class Events:
         return total.total_seconds()
 
     def _lines(self) -> list[dict[str, Any]]:
-        """The lines so far, up to one that a kill has cut off."""
+        """The lines so far, up to one that a kill has cut off, or that is damaged."""
         lines: list[dict[str, Any]] = []
         if self.path.exists():
             for text in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
-                    lines.append(dict(json.loads(text)))
-                except (TypeError, ValueError):
+                    line = parse_json(text)
+                    check_schema(line, Line)
+                    datetime.datetime.fromisoformat(line["time"])
+                except ValueError:
                     break
+                lines.append(line)
         return lines
 
     def rounds(self, chunk: Chunk, sizes: Ints) -> None:
@@ -87,13 +107,8 @@ class Events:
         """Append a line."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         line = json.dumps(jsonable({"event": event, "time": now, **fields}))
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
-        except OSError as error:
-            raise FileError(
-                f"cannot write {self.path}: {error.strerror or error}; free some space, then resume"
-            ) from error
+        with explaining_writes(self.path), self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
 
 class RunDirectory:
@@ -117,8 +132,6 @@ class RunDirectory:
         self.path = Path(out)
         self.config, self.events = self.path / "config.toml", Events(self.path / "events.jsonl")
         self.resumes = resume and self.config.exists()
-        if self.path.exists() and not self.path.is_dir():
-            raise FileError(f"{out} is a file; --out names a directory")
         if not (self.resumes or is_free(self.path)):
             wrong = f"is not empty; resume its {what} with --resume (and the same settings), or"
             if resume:
@@ -128,6 +141,7 @@ class RunDirectory:
     def begin(self, settings: Mapping[str, Any], done: int = 0) -> None:
         """Write the settings, and start the log or continue it after ``done`` rounds."""
         write_atomic(self.config, to_toml(settings))
+        (self.path / SUMS).unlink(missing_ok=True)  # until the run is finished again
         sweep(self.path)
         self.events.start(done if self.resumes else None)
 
@@ -135,10 +149,18 @@ class RunDirectory:
         self, results: Any, clients: pa.Table, seconds: float, pages: Mapping[str, PageKind] = PAGES
     ) -> None:
         """Write the results, the table of clients and the report; it took some seconds."""
-        write_table(self.path / "per_client.parquet", clients)
-        write_json(self.path / "results.json", results)
+        write_results(self.path, results, clients)
         write_report([self.path], self.path / "report.html", pages)
         self.events.write("finished", seconds=seconds)
+
+
+def write_results(directory: Path, results: Any, clients: pa.Table) -> None:
+    """Write the results and the table of clients, and checksums of all that is final."""
+    write_table(directory / "per_client.parquet", clients)
+    write_json(directory / "results.json", results)
+    models = sorted(directory.glob("models/*/manifest.json"))  # which know the digests of models
+    names = ["config.toml", "per_client.parquet", "results.json"]
+    write_sums(directory, [*names, *(path.relative_to(directory).as_posix() for path in models)])
 
 
 def provenance() -> dict[str, Any]:

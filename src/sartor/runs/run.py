@@ -3,7 +3,6 @@
 import dataclasses
 import shutil
 import time
-import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,11 @@ import numpy as np
 from sartor.central.checkpoint import difference, saved_round
 from sartor.checking import AnyPath, checks_arguments
 from sartor.data import ClientData
+from sartor.documents import parse_toml
 from sartor.errors import CheckpointError, ConfigError, DataError
-from sartor.evaluation import Scores, compare
+from sartor.evaluation import Scores, compare, holm
 from sartor.evaluation.statistics import Metric, jsonable
+from sartor.locks import locked
 from sartor.models import Model, check
 from sartor.personal.fitting import check_fit
 from sartor.runs.config import Config, parse_config, read_config
@@ -60,10 +61,10 @@ def run(
         The finished run.
     """
     if isinstance(config, Config):  # checked like a file, so that config.toml can be read back
-        config = parse_config(tomllib.loads(to_toml(config.to_table())))
+        config = parse_config(parse_toml(to_toml(config.to_table())))
     else:
         config = read_config(config)
-    with noted() as warned:
+    with locked(out), noted() as warned:
         return _run(config, Path(out), resume, progress, warned)
 
 
@@ -85,7 +86,7 @@ def _run(
     how: dict[str, Any] = {"seed": config.seed, "engine": config.engine}
     config.central.checkpoint_for(checkpoint, model, data, **how).check()
     clock("data")
-    # Nothing is written before this line, so a refused configuration leaves no directory.
+    # Nothing is written before this line, so a refused configuration leaves the directory as it is.
     directory.begin(config.to_table(), done)
     events, sizes = directory.events, data.sizes("train")
     if done < config.central.rounds:  # models of fewer rounds are out of date
@@ -164,15 +165,20 @@ def _results(
 ) -> dict[str, Any]:
     metric: Metric = "loss" if scores[0].accuracy is None else "accuracy"
     pairs = [(a, b) for i, a in enumerate(scores) for b in scores[:i]]
+    compared = [compare(a, b, metric=metric, seed=config.seed) for a, b in pairs]
+    adjusted = holm([found.p_value for found in compared])
     return jsonable({
         "experiment": "run",
         "config": config.to_table(),
         "seed": config.seed,
         "data": {"fingerprint": data.fingerprint, "summary": repr(data)},
-        "methods": {s.method: s.summary(seed=config.seed).to_dict() for s in scores},
+        "methods": {s.method: s.summary().to_dict() for s in scores},
         "chosen": {s.method: found for s in scores if (found := _chosen(s))},
         "metric": metric,
-        "comparisons": [compare(a, b, metric=metric, seed=config.seed).to_dict() for a, b in pairs],
+        "comparisons": [
+            found.to_dict() | {"p_adjusted": p}
+            for found, p in zip(compared, adjusted, strict=True)
+        ],
         "training_loss": [round(float(v), 6) for v in np.asarray(loss)],
         **provenance(),
         "wall_seconds": seconds,

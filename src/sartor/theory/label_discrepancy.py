@@ -292,7 +292,7 @@ def _examples(model: Model, given: Examples) -> _Examples:
         if model.kind == "regression":
             refuse_words(given)
         rows = np.concatenate(_rows(given))
-        given = {name: np.asarray(column[rows]) for name, column in given.columns.items()}
+        given = {name: given.seen_by_models(name, rows) for name in given.columns}
     elif isinstance(given, tuple):
         given = {"x": given[0], "y": given[1]}
     if "y" not in given:
@@ -338,7 +338,8 @@ def _columns(model: Model, data: ClientData) -> _Examples:
     """All examples of a data set."""
     if model.kind == "regression":
         refuse_words(data)
-    return _checked(model, data.columns.get("x"), data.columns["y"])
+    x = data.seen_by_models("x", slice(None)) if "x" in data.columns else None
+    return _checked(model, x, data.columns["y"])
 
 
 def _rows(data: ClientData) -> list[npt.NDArray[Any]]:

@@ -1,13 +1,13 @@
 """The directory of an experiment: its settings, its log, and in the end its results."""
 
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from sartor.documents import check_schema, parse_toml
 from sartor.errors import CheckpointError, FileError
 from sartor.report import PageKind
 from sartor.runs.record import RunDirectory, provenance
@@ -72,8 +72,10 @@ class ExperimentDirectory:
 
     def _check_settings(self, path: Path, may_grow: Sequence[str]) -> None:
         try:
-            before = dict(tomllib.loads(path.read_text(encoding="utf-8"))[self._name])
-        except (OSError, KeyError, TypeError, ValueError) as error:
+            before = parse_toml(path.read_text(encoding="utf-8"))
+            check_schema(before, dict[str, dict[str, Any]])
+            before = before[self._name]
+        except (OSError, KeyError, ValueError) as error:
             raise FileError(f"{path} is not of this experiment; choose another --out") from error
         for key in {**self._settings, **before}:
             was, now = before.get(key), self._settings.get(key)
@@ -86,4 +88,6 @@ class ExperimentDirectory:
 
 def _extends(now: Any, was: Any) -> bool:
     """Whether a setting still holds all that it did."""
-    return set(was) <= set(now) if isinstance(was, list) else bool(was <= now)
+    if type(was) is not type(now):
+        return False
+    return all(one in now for one in was) if isinstance(was, list) else bool(was <= now)

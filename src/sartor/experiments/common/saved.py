@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from sartor.documents import check_schema, parse_json
 from sartor.errors import CheckpointError, FileError
 from sartor.files import load_arrays, read_metadata, save_tree
 from sartor.runs.record import versions
@@ -50,7 +51,9 @@ class Part:
                     f"or JAX; choose another --out, or remove {path.parent} to compute everything "
                     "again"
                 )
-            return cls.restored({**load_arrays(path, ""), **json.loads(metadata["facts"])})
+            facts = parse_json(metadata["facts"])
+            check_schema(facts, dict[str, Any])
+            return cls.restored({**load_arrays(path, ""), **facts})
         except (FileError, KeyError, TypeError, ValueError) as error:
             raise FileError(f"{path} is damaged; remove it, and it is computed again") from error
 

@@ -13,6 +13,7 @@ from sartor.experiments.emnist.page import PAGE
 from sartor.experiments.emnist.results import as_text, client_table, most_memory, summarise
 from sartor.experiments.emnist.settings import EmnistSettings
 from sartor.experiments.emnist.work import run_all
+from sartor.locks import locked
 from sartor.models import check
 from sartor.runs.record import noted
 
@@ -36,16 +37,19 @@ def reproduce(
         The content of ``results.json``.
     """
     may_grow = ("seeds", "parts", "rows")
-    directory = ExperimentDirectory(out, "emnist", PAGE, settings, resume=resume, may_grow=may_grow)
-    with noted() as warned:
-        data = settings.open(progress)
-        check(settings.model, data)
-        for family in families(settings):
-            if family.central is not None:
-                family.central.check(settings.model, data)
-        directory.begin()
-        results = run_all(settings, data, directory, progress)
-    found = {**summarise(settings, data, results), "memory": most_memory(results.values())}
-    found["warnings"] = warned
-    seconds = {f"{n} {name}": result.facts["seconds"] for (n, name), result in results.items()}
-    return directory.finish(found, client_table(results), seconds)
+    with locked(out):
+        directory = ExperimentDirectory(
+            out, "emnist", PAGE, settings, resume=resume, may_grow=may_grow
+        )
+        with noted() as warned:
+            data = settings.open(progress)
+            check(settings.model, data)
+            for family in families(settings):
+                if family.central is not None:
+                    family.central.check(settings.model, data)
+            directory.begin()
+            results = run_all(settings, data, directory, progress)
+        found = {**summarise(settings, data, results), "memory": most_memory(results.values())}
+        found["warnings"] = warned
+        seconds = {f"{n} {name}": result.facts["seconds"] for (n, name), result in results.items()}
+        return directory.finish(found, client_table(results), seconds)

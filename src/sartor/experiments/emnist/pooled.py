@@ -7,7 +7,7 @@ from scipy import special
 
 from sartor.data import ClientData
 from sartor.evaluation import Scores
-from sartor.evaluation.statistics import bootstrap_interval, sign_flip
+from sartor.evaluation.means import mean_interval, mean_test
 from sartor.experiments.emnist.settings import GROUPS, EmnistSettings
 from sartor.experiments.emnist.work import Results
 from sartor.types import Bools, Floats
@@ -41,18 +41,17 @@ class PooledSeeds:
     def estimate(self, values: Floats) -> dict[str, Any]:
         """The mean with a 95% interval over writers, and the mean of each seed."""
         mean, weights = by_writer(values)
-        low, high = bootstrap_interval(mean, weights)
         by_seed = np.nanmean(values, axis=1)
         spread = float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None
         return {
-            "mean": float(by_seed.mean()), "low": low, "high": high,
+            "mean": float(by_seed.mean()), **mean_interval(mean, weights)._asdict(),
             "by_seed": by_seed.tolist(), "seed_deviation": spread,
         }  # fmt: skip
 
     def tested(self, values: Floats, than: float = 0.0) -> dict[str, Any]:
         """An estimate of differences, with p-values for a mean of ``than``.
 
-        ``p_value`` is from sign flips over writers: would these models differ for other writers?
+        ``p_value`` is over writers (see `mean_test`): would these models differ for other writers?
         ``p_seeds`` is from a t-test over seeds: would models that are trained again differ? It is
         ``None`` with one seed.
         """
@@ -60,7 +59,7 @@ class PooledSeeds:
         by_seed = np.nanmean(values, axis=1) - than
         return {
             **self.estimate(values),
-            "p_value": sign_flip(mean * weights),
+            "p_value": mean_test(mean, weights),
             "p_seeds": _over_seeds(by_seed),
             "writers": len(mean),
         }

@@ -14,7 +14,7 @@ from sartor.experiments.common.directory import plain_settings
 from sartor.experiments.common.statistics import mean_cost, shares
 from sartor.experiments.emnist.claims import claims, comparisons
 from sartor.experiments.emnist.methods import ORDERS, Family, families
-from sartor.experiments.emnist.pooled import PooledSeeds, by_writer, member
+from sartor.experiments.emnist.pooled import PooledSeeds, member
 from sartor.experiments.emnist.settings import COLUMNS, GROUPS, PAPER, VALIDATION, EmnistSettings
 from sartor.experiments.emnist.words import TABLES, as_claimed, method_name, quick_version, verdict
 from sartor.experiments.emnist.work import Results, SeedResult
@@ -84,12 +84,16 @@ def _gap(pooled: PooledSeeds, name: str) -> dict[str, Any]:
     """The accuracy of unseen writers minus that of seen writers."""
     seen, unseen = (pooled.values(name, group) for group in GROUPS)
     gap = np.nanmean(unseen, axis=1) - np.nanmean(seen, axis=1)
-    means = [by_writer(values)[0] for values in (seen, unseen)]
-    error = float(np.sqrt(sum(m.var(ddof=1) / len(m) for m in means)))
+    before, after = pooled.estimate(seen), pooled.estimate(unseen)
+    # The writers of both groups are independent, so distances to the ends add up as deviations do.
+    falls, rises = (
+        float(np.hypot(after["mean"] - after[a], before[b] - before["mean"]))
+        for a, b in (("low", "high"), ("high", "low"))
+    )
     mean = float(gap.mean())
     return {
-        "seen": pooled.estimate(seen), "unseen": pooled.estimate(unseen), "gap": mean,
-        "low": mean - 1.96 * error, "high": mean + 1.96 * error, "by_seed": gap.tolist(),
+        "seen": before, "unseen": after, "gap": mean, "low": mean - falls, "high": mean + rises,
+        "rough": before["rough"] or after["rough"], "by_seed": gap.tolist(),
     }  # fmt: skip
 
 
@@ -163,6 +167,7 @@ def _against(pooled: PooledSeeds, name: str, central: str) -> dict[str, Any]:
             scores, baseline = (pooled.results[seed, n].scores for n in (name, central))
             verdicts = gains(dataclasses.replace(scores, baseline=baseline))
             here, sign = member(scores, group), verdicts.sign
+            assert verdicts.beyond_chance is not None  # accuracy can always be tested
             sure = (sign < 0) & verdicts.beyond_chance
             by_seed.append([float(v[here].mean()) for v in (sign > 0, sign < 0, sure)])
         gained, hurt, beyond = zip(*by_seed, strict=True)

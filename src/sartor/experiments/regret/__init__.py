@@ -12,6 +12,7 @@ from sartor.experiments.common.directory import ExperimentDirectory
 from sartor.experiments.regret.page import PAGE
 from sartor.experiments.regret.results import as_text, client_table, summarise
 from sartor.experiments.regret.work import RegretSettings, run_all
+from sartor.locks import locked
 
 __all__ = ["PAGE", "RegretSettings", "as_text", "reproduce"]
 
@@ -30,7 +31,8 @@ def reproduce(
     Returns:
         The content of ``results.json``.
     """
-    directory = ExperimentDirectory(out, "regret", PAGE, settings, resume=resume)
-    directory.begin()
-    results, seconds = run_all(settings, directory, progress)
-    return directory.finish(summarise(settings, results), client_table(results), seconds)
+    with locked(out):
+        directory = ExperimentDirectory(out, "regret", PAGE, settings, resume=resume)
+        directory.begin()
+        results, seconds = run_all(settings, directory, progress)
+        return directory.finish(summarise(settings, results), client_table(results), seconds)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from sartor.evaluation.means import ENOUGH
 from sartor.report import PageKind
 from sartor.report.figures import curve, drawing, legend, log_axis, look
 from sartor.report.numbers import edge
@@ -32,6 +33,7 @@ def regret_sections(record: Record) -> list[Section]:
     ends = [edge(rate, results["rates"]) for row in tuned for rate in row["rates"].values()]
     values = {
         **results,
+        "few": results["settings"]["seeds"] < ENOUGH,
         "in_words": [{"words": in_words(*item)} for item in results["regret"].items()],
         "kinds": [_kind(n, *item) for n, item in enumerate(results["regret"].items())],
         "tuned": tuned,

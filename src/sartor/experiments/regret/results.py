@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from sartor.advice.advice import SHARING
-from sartor.evaluation.statistics import bootstrap_interval, jsonable
+from sartor.evaluation.means import mean_interval
+from sartor.evaluation.statistics import jsonable
 from sartor.experiments.common.directory import plain_settings
 from sartor.experiments.regret.page import TITLES, in_words
 from sartor.experiments.regret.work import (
@@ -75,8 +76,7 @@ def _estimates(regrets: Floats) -> dict[str, Any]:
 
 
 def _estimate(values: Floats) -> dict[str, float]:
-    low, high = bootstrap_interval(values)
-    return {"mean": float(values.mean()), "low": low, "high": high}
+    return {"mean": float(values.mean()), **mean_interval(values)._asdict()}
 
 
 def client_table(results: Results) -> pa.Table:

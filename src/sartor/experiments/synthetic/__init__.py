@@ -12,6 +12,7 @@ from sartor.experiments.synthetic.page import PAGE
 from sartor.experiments.synthetic.population import SyntheticSettings, population_limit
 from sartor.experiments.synthetic.results import as_text, client_table, summarise
 from sartor.experiments.synthetic.work import run_all
+from sartor.locks import locked
 
 __all__ = ["PAGE", "SyntheticSettings", "as_text", "population_limit", "reproduce"]
 
@@ -35,8 +36,9 @@ def reproduce(
     Returns:
         The content of ``results.json``.
     """
-    directory = ExperimentDirectory(out, "synthetic", PAGE, settings, resume=resume)
-    directory.begin()
-    results = run_all(settings, directory, progress)
-    seconds = {f"{n} {name}": results[n, name].seconds for n, name in sorted(results)}
-    return directory.finish(summarise(settings, results), client_table(results), seconds)
+    with locked(out):
+        directory = ExperimentDirectory(out, "synthetic", PAGE, settings, resume=resume)
+        directory.begin()
+        results = run_all(settings, directory, progress)
+        seconds = {f"{n} {name}": results[n, name].seconds for n, name in sorted(results)}
+        return directory.finish(summarise(settings, results), client_table(results), seconds)

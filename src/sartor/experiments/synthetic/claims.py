@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sartor.evaluation.statistics import sign_flip
+from sartor.evaluation.means import mean_test
 from sartor.experiments.common.statistics import LEVEL
 from sartor.experiments.synthetic.methods import METHODS, PAPERS
 from sartor.experiments.synthetic.population import TABLE_SAMPLES, SyntheticSettings
@@ -28,7 +28,7 @@ def claims(
     """Test each claim.
 
     All tests compare exact losses, paired over the populations: the mean over a population's
-    clients is one observation. p-values are from sign flips. ``holds`` is ``None`` if there are so
+    clients is one observation. ``holds`` is ``None`` if there are so
     few populations that no p-value can be below the level, or only one number of samples.
     """
     few, many = min(settings.samples), max(settings.samples)
@@ -83,7 +83,7 @@ def _leads(results: Results, samples: int, name: str) -> tuple[bool, float, str,
     """Whether a method is the best beyond chance, against the best of the others."""
     means = _means(results, samples)
     other = next(method for method in means if method != name)
-    p_value = sign_flip(_fall(results, (samples, name), (samples, other)))
+    p_value = mean_test(_fall(results, (samples, name), (samples, other)))
     return means[name] < means[other] and p_value < LEVEL, p_value, other, means
 
 
@@ -111,7 +111,7 @@ def _followed_by(results: Results, samples: int) -> Verdict:
     personal = {"Mapper", "Finetune", "Dapper"}
     last = max(personal, key=lambda name: means[name])
     other = next(method for method in means if method not in personal)
-    p_value = sign_flip(_fall(results, (samples, last), (samples, other)))
+    p_value = mean_test(_fall(results, (samples, last), (samples, other)))
     gap = means[last] - min(means[name] for name in personal)
     order = ", ".join(f"{name} {mean:.4f}" for name, mean in means.items())
     first = min(means.values()) == means["Mapper"]
@@ -120,12 +120,12 @@ def _followed_by(results: Results, samples: int) -> Verdict:
 
 
 def _alike(results: Results, samples: int) -> Verdict:
-    p_value = sign_flip(_fall(results, (samples, "Finetune"), (samples, "Dapper")))
+    p_value = mean_test(_fall(results, (samples, "Finetune"), (samples, "Dapper")))
     finetune, dapper = results[samples, "Finetune"], results[samples, "Dapper"]
     difference = float(finetune.exact.mean() - dapper.exact.mean())
     found = TEMPLATE.text(
         "alike", better="Dapper" if difference > 0 else "Finetune", difference=abs(difference),
-        populations=len(finetune.exact), first=sign_flip(finetune.test[0] - dapper.test[0]),
+        populations=len(finetune.exact), first=mean_test(finetune.test[0] - dapper.test[0]),
     )  # fmt: skip
     return p_value >= LEVEL, p_value, found
 
@@ -133,7 +133,7 @@ def _alike(results: Results, samples: int) -> Verdict:
 def _falls(results: Results) -> Verdict:
     steps = [_fall(results, table_key(q), table_key(q + 1)) for q in (1, 2, 3)]
     means = [float(step.mean()) for step in steps]
-    p_value = max(map(sign_flip, steps))
+    p_value = max(map(mean_test, steps))
     falls = ", ".join(f"{mean:.3f}" for mean in means)
     found = f"From each q to the next it falls by {falls}. The p-value is the largest of the three."
     return min(means) > 0 and p_value < LEVEL, p_value, found
@@ -143,7 +143,7 @@ def _stays(results: Results) -> Verdict:
     """A claim of no change is tested against a change that would show."""
     fall = _fall(results, table_key(4), table_key(5))
     mean = float(fall.mean())
-    p_value = max(sign_flip(fall - ROUNDING), sign_flip(fall + ROUNDING))
+    p_value = max(mean_test(fall - ROUNDING), mean_test(fall + ROUNDING))
     way = "falls" if mean >= 0 else "rises"
     found = TEMPLATE.text("stays", way=way, change=abs(mean), rounding=ROUNDING)
     return abs(mean) < ROUNDING and p_value < LEVEL, p_value, found

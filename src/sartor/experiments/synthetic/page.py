@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow.compute as pc
 from matplotlib.figure import Figure
 
+from sartor.evaluation.means import ENOUGH
 from sartor.experiments.common.statistics import tally
 from sartor.experiments.synthetic.methods import METHODS
 from sartor.report import PageKind
@@ -42,7 +43,15 @@ def synthetic_sections(record: Record) -> list[Section]:
         "methods": _methods(sizes),
         "figure1": _loss_figure(sizes, results["limits"]),
         "figure1-excess": _loss_figure(sizes, results["limits"], excess=True),
-        "table1": [{**r, "above": r["exact_loss"] - r["limit"]} for r in results["table1"]],
+        "table1": [
+            {
+                **r,
+                "above": r["exact_loss"] - r["limit"],
+                "exact": {"low": r["exact_low"], "high": r["exact_high"]},
+            }
+            for r in results["table1"]
+        ],
+        "few": settings["seeds"] < ENOUGH,
         "least": ", ".join(f"{v:.3f}" for v in results["limits"]["smoothed_shifted"].values()),
         "gained": [row for m in ends for name, row in sizes[m].items() if name != "FedAvg"],
         **_choices(results),

@@ -69,7 +69,7 @@ class SyntheticSettings:
                     f"choice of λ and for tuning, and has at most {MOST}"
                 )
         if self.seeds < 2:
-            raise ConfigError(f"seeds={self.seeds}: intervals need at least 2")
+            raise ConfigError(f"seeds={self.seeds}: give at least 2, or 5 for intervals")
 
     @classmethod
     def small(cls, **changes: Any) -> SyntheticSettings:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sartor.evaluation.statistics import bootstrap_interval, jsonable
+from sartor.evaluation.means import mean_interval
+from sartor.evaluation.statistics import jsonable
 from sartor.experiments.common.directory import plain_settings
 from sartor.experiments.common.statistics import shares
 from sartor.experiments.synthetic.claims import claims
@@ -24,7 +25,6 @@ from sartor.experiments.synthetic.population import (
 )
 from sartor.experiments.synthetic.work import CLUSTERS, MethodResult, Results, table_key
 from sartor.runs.record import stacked
-from sartor.types import Floats
 
 PAPER = {1: 3.4, 2: 3.1, 3: 2.9, 4: 2.7, 5: 2.7}
 """Table 1 of the paper."""
@@ -82,7 +82,7 @@ def _losses(result: MethodResult) -> dict[str, float]:
     found: dict[str, float] = {}
     losses = ("test_loss", result.test, ""), ("exact_loss", result.exact, "exact_")
     for name, loss, prefix in losses:
-        low, high = bootstrap_interval(loss.mean(axis=1))
+        low, high, _ = mean_interval(loss.mean(axis=1))
         found |= {name: float(loss.mean()), f"{prefix}low": low, f"{prefix}high": high}
     return found
 
@@ -112,18 +112,13 @@ def _gains(result: MethodResult, central: MethodResult) -> dict[str, Any]:
     return {
         "gained": float(gained.mean()),
         "hurt": float(hurt.mean()),
-        "hurt_interval": _over_seeds(hurt.mean(axis=1)),
+        "hurt_interval": mean_interval(hurt.mean(axis=1))[:2],
         "mean_gain": float(gain.mean()),
-        "mean_gain_interval": _over_seeds(gain.mean(axis=1)),
+        "mean_gain_interval": mean_interval(gain.mean(axis=1))[:2],
         "mean_if_gained": float(gain[gained].mean()) if gained.any() else None,
         "mean_if_hurt": float(gain[hurt].mean()) if hurt.any() else None,
         "percentiles": {str(p): float(np.percentile(gain, p)) for p in (5, 25, 50, 75, 95)},
     }
-
-
-def _over_seeds(values: Floats) -> list[float]:
-    """A 95% interval; a point, if all seeds are equal."""
-    return [float(values[0])] * 2 if np.ptp(values) == 0 else list(bootstrap_interval(values))
 
 
 def client_table(results: Results) -> pa.Table:

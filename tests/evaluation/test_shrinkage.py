@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sartor.advice.shrinkage import client_means, posterior
+from sartor.evaluation.shrinkage import client_means, posterior
 
 
 def drawn(seed, between=0.5, noise=2.0, clients=200, slope=0.0):

@@ -25,12 +25,14 @@ class Posterior(NamedTuple):
         deviation: the posterior standard deviation.
         prior: the prior mean, which ignores the client's own examples.
         between: the variance of the clients around the prior mean.
+        prior_error: the standard error of the prior mean.
     """
 
     mean: Floats
     deviation: Floats
     prior: Floats
     between: float
+    prior_error: Floats
 
 
 def client_means(values: Floats, owner: Ints, clients: int) -> tuple[Floats, Floats]:
@@ -61,7 +63,7 @@ def posterior(mean: Floats, variance: Floats, size: npt.ArrayLike, trust: float 
     known = np.isfinite(mean) & np.isfinite(variance)
     if not known.any():
         zeros = np.zeros(len(mean))
-        return Posterior(zeros, np.full(len(mean), np.inf), zeros, 0.0)
+        return Posterior(zeros, np.full(len(mean), np.inf), zeros, 0.0, zeros)
     logs = np.log(np.maximum(np.asarray(size, np.float64), 1.0))
     logs = np.clip(logs, logs[known].min(), logs[known].max())  # do not extrapolate the line
     design = np.stack([np.ones_like(logs), logs - logs.mean()], axis=1)
@@ -87,4 +89,5 @@ def posterior(mean: Floats, variance: Floats, size: npt.ArrayLike, trust: float 
     line_error = np.einsum("ki,ij,kj->k", design, covariance, design)
     deviation = np.sqrt((1 - weight) ** 2 * (between + line_error) + weight**2 * error)
     own = np.where(known, mean, prior)
-    return Posterior(prior + weight * (own - prior), deviation, prior, float(between))
+    expected = prior + weight * (own - prior)
+    return Posterior(expected, deviation, prior, float(between), np.sqrt(line_error))

@@ -1,0 +1,149 @@
+"""Rows are known by their content: models do not score what they were trained on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sartor
+from sartor.data.trained import Trained, part_words
+from sartor.errors import DataError
+
+MODEL = sartor.models.logistic(features=3, classes=2)
+
+
+def table(seed=0, clients=8, size=30):
+    draw = np.random.default_rng(seed)
+    owner = np.repeat([f"shop-{k}" for k in range(clients)], size)
+    x = draw.standard_normal((len(owner), 3))
+    y = (x[:, 0] + draw.standard_normal(len(owner)) > 0).astype(int)
+    return x, y, owner
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    whole = sartor.data.from_arrays(*table())
+    data = whole.split(unseen=0.25, test=0.25, seed=0)
+    central = sartor.FedAvg(rounds=3).fit(MODEL, data)
+    personal = sartor.Finetune(epochs=1, learning_rate=0.05, guard=False).fit(central, data)
+    folder = tmp_path_factory.mktemp("models")
+    central.save(folder / "central")
+    personal.save(folder / "personal")
+    loaded = [sartor.load(folder / kind) for kind in ("central", "personal")]
+    return whole, data, [central, personal, *loaded]
+
+
+def shuffled(seed):
+    x, y, owner = table()
+    order = np.random.default_rng(seed).permutation(len(y))
+    return sartor.data.from_arrays(x[order], y[order], owner[order])
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_rows_of_another_split_are_refused(fitted, which):
+    whole, data, models = fitted
+    assert models[which].evaluate(data).table() is not None
+    for other in (whole.split(test=0.25, seed=1), shuffled(2).split(test=0.25, seed=3)):
+        with pytest.raises(DataError, match=r"test rows of \d+ clients \('shop-.*allow_trained"):
+            models[which].evaluate(other)
+        scores = models[which].evaluate(other, allow_trained=True)
+        assert scores.extra["trained_rows"].sum() > 0
+        assert "TOO GOOD" in str(scores.summary())
+        assert "trained_rows" in scores.table().column_names
+
+
+def test_the_number_of_rows_is_exact_where_rows_differ(fitted):
+    whole, data, (central, *_) = fitted
+    other = whole.split(test=0.25, seed=1)
+    seen = data.select(data.seen)
+    used = {row for k in range(len(seen)) for row in seen.part(k)}
+    expected = [sum(row in used for row in other.part(k, "test")) for k in range(len(other))]
+    assert central.trained.among(other, "test").tolist() == expected
+
+
+def test_training_and_chosen_rows_are_no_test_rows(fitted):
+    _, data, (central, personal, *_) = fitted
+    for model in (central, personal):
+        with pytest.raises(DataError, match="train rows"):
+            model.evaluate(data, part="train")
+    split = sartor.data.from_arrays(*table()).split(validation=0.2, test=0.2, seed=0)
+    central = sartor.FedAvg(rounds=2).fit(MODEL, split)
+    central.evaluate(split, part="validation")  # nothing was chosen by it
+    chosen = sartor.Dapper(cover=(0.0, 1.0), learning_rate=0.01).fit(central, split)
+    with pytest.raises(DataError, match="validation rows"):
+        chosen.evaluate(split, part="validation")
+
+
+def test_personalizing_on_another_split_is_refused(fitted):
+    whole, _, (central, *_) = fitted
+    other = whole.split(validation=0.2, test=0.2, seed=5)
+    with pytest.raises(DataError, match="validation and test rows"):
+        sartor.Finetune().fit(central, other)
+    models = sartor.Finetune(learning_rate=0.01, guard=False).fit(
+        central, other, allow_trained=True
+    )
+    with pytest.raises(DataError, match="were trained on"):
+        models.evaluate(other)
+    sartor.Finetune(learning_rate=0.01, guard=False).fit(central, whole)  # nothing is held out
+
+
+def test_a_seen_client_stays_seen(fitted):
+    whole, data, (central, *_) = fitted
+    swapped = dataclasses.replace(data, seen=~data.seen)
+    assert (central.evaluate(swapped).seen == data.seen).all()
+    assert whole.seen.all()
+
+
+def test_compare_demands_the_same_rows(fitted):
+    whole, data, (central, *_) = fitted
+    one = central.evaluate(data)
+    other = central.evaluate(whole.split(test=0.25, seed=1), allow_trained=True)
+    assert (one.test_size == other.test_size).all()
+    with pytest.raises(DataError, match="other test rows"):
+        sartor.compare(one, other, metric="loss")
+    sartor.compare(one, central.evaluate(data), metric="loss")
+
+
+def test_equal_rows_of_discrete_data():
+    """Of 50 symbols most are drawn again, so only whole tables tell rows apart."""
+    drawn = sartor.data.synthetic(clients=20, samples=60)
+    data, other = (drawn.split(test=0.25, seed=seed) for seed in (0, 1))
+    trained = Trained.on(data)
+    assert not trained.identifying
+    assert trained.among(data, "test").sum() == 0
+    assert trained.among(other, "test").sum() > 20
+    fresh = sartor.data.synthetic(clients=20, samples=60, seed=5).split(test=0.25, seed=0)
+    assert trained.among(fresh, "test").sum() == 0
+
+
+@given(st.integers(0, 2**32), st.integers(2, 40), st.integers(1, 5))
+def test_the_same_split_never_has_trained_rows(seed, size, symbols):
+    draw = np.random.default_rng(seed)
+    owner = draw.integers(0, 3, size)
+    data = sartor.data.from_arrays(None, draw.integers(0, symbols, size), owner)
+    split = data.split(validation=0.2, test=0.3, seed=seed)
+    trained = Trained.on(split, validation=True, seen_only=False)
+    assert trained.among(split, "test").sum() == 0
+    assert Trained.on(data).among(data, "train").tolist() == data.sizes("train").tolist()
+    assert trained.with_(Trained.on(split)).words.tolist() == trained.words.tolist()
+
+
+@given(st.integers(0, 2**32))
+def test_words_survive_order_and_type(seed):
+    draw = np.random.default_rng(seed)
+    x, y = draw.integers(0, 9, (30, 2)).astype(np.float32), draw.integers(0, 2, 30)
+    owner, order = draw.integers(0, 4, 30), draw.permutation(30)
+    one = sartor.data.from_arrays(x, y.astype(np.int8), owner)
+    other = sartor.data.from_arrays(np.where(x, x, -0.0)[order], y[order], owner[order])
+    other = other.select(one.ids)
+    everyone = np.arange(len(one))
+    words = part_words(one, everyone, "train")
+    assert (words == part_words(other, everyone, "train")).all()
+    changed = x.copy()
+    changed[0, 0] += 1
+    third = sartor.data.from_arrays(changed, y, owner)
+    assert (words != part_words(third, everyone, "train")).sum() == 1
