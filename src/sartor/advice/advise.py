@@ -15,7 +15,13 @@ import numpy as np
 from sartor.advice.advice import SHARING, Advice
 from sartor.advice.client_bounds import client_bounds, default_largest_loss
 from sartor.advice.decide import best, decide
-from sartor.advice.holdout import HeldOutLosses, cross_validate, fold_count, merge_validation
+from sartor.advice.holdout import (
+    HeldOutLosses,
+    cross_validate,
+    fold_count,
+    held_folds,
+    merge_validation,
+)
 from sartor.central import Central, FedAvg, HypCluster
 from sartor.central.fitting import loss_of_a_guess
 from sartor.data import ClientData
@@ -91,7 +97,7 @@ def advise(
     options: dict[str, Any] = {"seed": seed, "engine": engine or Engine(), "progress": False}
     mixtures = _mixtures(interpolation)
     has_curve = folds > 2  # with a second fold left out, the losses show what more examples bring
-    work = folds * (len(SHARING) + len(mixtures) + has_curve) + 3
+    work = len(held_folds(data, folds)) * (len(SHARING) + len(mixtures) + has_curve) + 3
     threads = 3 if (os.cpu_count() or 1) > 1 else 1  # while one task compiles, others compute
     with workers("advice", work, threads, progress) as crew:
         # Some clients have no examples in a fold.

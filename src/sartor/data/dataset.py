@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sartor.data.scaling import Scaling
 from sartor.data.trained import Contents
 from sartor.errors import ConfigError, DataError, nearest
-from sartor.randomness import Words, client_hashes, mix
+from sartor.randomness import Words, client_hashes, mix, uniforms
 from sartor.types import Bools, Ints
 
 Column = npt.NDArray[Any]
@@ -50,6 +50,10 @@ class ClientData:
         label_names: the word of each class number, where labels were words.
         feature_names: the column that each feature of "x" was, where they have names.
         scaling: how models see the features of "x"; as they are if not given.
+        time: [rows of the columns] when each row was observed, as a number, if that is known.
+            Splits and folds by time then train on the past and hold out what comes later.
+        groups: [rows of the columns] the number of each row's group, if rows come in groups, such
+            as all rows of one hour. Random splits and folds then keep groups whole.
         contents: the words of the rows' contents, shared by all data sets of one table.
 
     >>> from sartor.data import from_dict
@@ -69,6 +73,8 @@ class ClientData:
     label_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
     scaling: Scaling | None = None
+    time: Column | None = None
+    groups: Column | None = None
     contents: Contents = field(default_factory=Contents)
 
     def __post_init__(self) -> None:
@@ -80,6 +86,9 @@ class ClientData:
             "seen": _read_only(self.seen),
             "metadata": {name: _metadata_column(values) for name, values in self.metadata.items()},
         }
+        for name in ("time", "groups"):
+            if getattr(self, name) is not None:
+                fixed[name] = _read_only(getattr(self, name))
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
         _check_structure(self)
@@ -188,8 +197,9 @@ class ClientData:
         )
 
     def split(
-        self, unseen: float = 0.0, validation: float = 0.0, test: float = 0.0, seed: int = 0
-    ) -> ClientData:
+        self, unseen: float = 0.0, validation: float = 0.0, test: float = 0.0, seed: int = 0,
+        by: Literal["random", "time"] = "random",
+    ) -> ClientData:  # fmt: skip
         """Set clients aside as unseen, and rows of every client for validation and test.
 
         Who and what is set aside depends on the seed, the client's id and the row's place inside
@@ -202,6 +212,9 @@ class ClientData:
             validation: fraction of each client's training rows, in [0, 1).
             test: fraction of each client's training rows; validation + test < 1.
             seed: any integer.
+            by: ``"random"``; or ``"time"``: the test part is the last rows of every client, and the
+                validation part those before them. A random split of rows that have groups keeps
+                groups whole, for all clients alike, so the fractions hold on average.
 
         >>> from sartor.data import synthetic
         >>> synthetic(clients=10, samples=20).split(unseen=0.3, validation=0.1, test=0.2)
@@ -209,6 +222,10 @@ class ClientData:
         """
         seed = as_integer("seed", seed)
         _check_split(self, unseen, validation, test)
+        if by not in ("random", "time"):
+            raise ConfigError(f"by={by!r}: a split is by 'random' or by 'time'")
+        if by == "time" and self.time is None:
+            raise DataError("by='time': the rows have no times; name their column, time=...")
         data = self
         if unseen:
             count = round(unseen * len(self))
@@ -220,9 +237,31 @@ class ClientData:
             seen = np.ones(len(self), dtype=np.bool_)
             seen[np.argsort(mix(seed, "unseen", self.hashes), kind="stable")[:count]] = False
             data = replace(data, seen=seen)
-        return data._split_rows(validation, test, seed) if validation or test else data
+        if not (validation or test):
+            return data
+        if by == "random" and self.groups is not None:
+            return data._split_groups(validation, test, seed)
+        return data._split_rows(validation, test, seed, by)
 
-    def _split_rows(self, validation: float, test: float, seed: int) -> ClientData:
+    def _split_groups(self, validation: float, test: float, seed: int) -> ClientData:
+        """Groups fall to the parts by a draw of their own, the same for all clients."""
+        assert self.groups is not None
+        sizes = np.diff(self.bounds, axis=1)
+        part = np.repeat(np.tile(np.arange(3), len(self)), sizes.ravel())
+        draw = uniforms(mix(seed, "split", self.groups[self.rows]))
+        new = np.where(draw < test, 2, np.where(draw < test + validation, 1, 0))
+        # A client keeps at least one group to train on: the one that was furthest from being held.
+        ours = part == 0
+        largest = np.zeros(len(self))
+        np.maximum.at(largest, self.owners[ours], draw[ours])
+        new = np.where(draw >= largest[self.owners], 0, new)
+        part = np.where(ours, new, part)
+        sizes = np.zeros((len(self), 3), np.int64)
+        np.add.at(sizes, (self.owners, part), 1)
+        order = np.lexsort((part, self.owners))
+        return replace(self, rows=self.rows[order], bounds=bounds_of(sizes))
+
+    def _split_rows(self, validation: float, test: float, seed: int, by: str) -> ClientData:
         sizes = np.diff(self.bounds, axis=1)
         m = sizes[:, 0]
         held_test = np.floor(test * m + 0.5).astype(np.int64)
@@ -234,7 +273,10 @@ class ClientData:
         owner, place = self._owners()
         part = np.repeat(np.tile(np.arange(3), len(self)), sizes.ravel())
         # Old parts keep their order: lexsort is stable, and a constant key moves nothing.
-        draws = np.where(part == 0, mix(seed, "split", self.hashes[owner], place), np.uint64(0))
+        draws: Any = mix(seed, "split", self.hashes[owner], place)
+        if by == "time" and self.time is not None:
+            draws = self.time[self.rows]
+        draws = np.where(part == 0, draws, draws.dtype.type(0))
         order = np.lexsort((draws, part, owner))
         # A client's training rows, in the drawn order, become three pieces; old parts follow.
         taken = np.stack([m - held_validation - held_test, held_validation, held_test], axis=1)
@@ -275,6 +317,7 @@ class ClientData:
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps([self.ids, self.label_names]).encode())
         index = {"rows": self.rows, "bounds": self.bounds, "seen": self.seen}
+        index |= {n: a for n in ("time", "groups") if (a := getattr(self, n)) is not None}
         for group in (index, self.metadata, self.columns):
             for name, array in sorted(group.items()):
                 digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
@@ -430,6 +473,9 @@ def _check_structure(data: ClientData) -> None:
         )
     if rows.dtype.kind != "i" or rows.min() < 0 or rows.max() >= n:
         raise DataError(f"rows must be integers in [0, {n}), the row numbers of the columns")
+    for name, column in (("time", data.time), ("groups", data.groups)):
+        if column is not None and column.shape != (n,):
+            raise DataError(f"{name!r} needs one value for each of {n} rows, got {column.shape}")
     for name, values in {"seen": data.seen, **data.metadata}.items():
         if values.shape != (p,):
             raise DataError(f"{name!r} needs one value for each of {p} clients, got {values.shape}")
