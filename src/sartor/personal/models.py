@@ -313,10 +313,13 @@ class PersonalModels:
     ) -> tuple[Scored, Floats]:
         """Examples of these clients under their own models, and everybody's under each of them."""
         sizes, first = data.sizes(part), data.bounds[:, PARTS.index(part)]
-        lanes, most = self.store.widest, max(int(sizes.max()), len(everybody))
-        scorer = EachScorer(
-            self.objective, data, self.hypotheses, self.engine, lanes=lanes, most=most
-        )
+        scorer, mixture = (
+            EachScorer(
+                self.objective, data, self.hypotheses, self.engine,
+                lanes=self.store.widest, most=most,
+            )
+            for most in (int(sizes.max()), max(1, len(everybody)))
+        )  # fmt: skip
         place = {data.ids[k]: k for k in clients}
         own: dict[int, Scored] = {}
         mixed = np.zeros(len(data))
@@ -333,7 +336,7 @@ class PersonalModels:
             own.update(zip(here, results, strict=True))
             if len(everybody):
                 same = Spans(np.zeros_like(here), np.full_like(here, len(everybody)), everybody)
-                results = scorer.score(stack, jobs, same)
+                results = mixture.score(stack, jobs, same)
                 mixed[here] = [r.loss.mean(dtype=np.float64) for r in results]
         together = jax.tree.map(lambda *parts: np.concatenate(parts), *(own[k] for k in clients))
         return together, mixed[clients]
