@@ -244,7 +244,7 @@ def test_replaced_files_are_noticed(data, central, tmp_path):
     sartor.Finetune(epochs=1).fit(central, data).save(tmp_path / "m")
     handle = sartor.load(tmp_path / "m")
     few = data.select(data.ids[::-1][:3])
-    sartor.Finetune(epochs=1).fit(central, few).save(tmp_path / "m")
+    sartor.Finetune(epochs=1).fit(central, few).save(tmp_path / "m", replace=True)
     with pytest.raises(FileError, match=r"replaced since it was opened|does not hold"):
         [handle.params(client) for client in data.ids[:3]]
 
@@ -263,6 +263,37 @@ def test_other_work_in_the_same_directory_is_noticed(data, central, tmp_path):
     central.save(tmp_path / "central")
     with pytest.raises(FileError, match="a saved central model"):
         sartor.Finetune(epochs=1).fit(central, data, directory=tmp_path / "central")
+
+
+def test_saving_does_not_lose_other_clients(data, central, tmp_path):
+    path, algorithm = tmp_path / "m", sartor.Finetune(epochs=1)
+    everybody = algorithm.fit(central, data)
+    everybody.save(path)
+    loaded = sartor.load(path)
+    later = algorithm.fit(loaded.central, data.select(data.ids[:2]))
+    with pytest.raises(FileError, match=r"5 clients that are not among.*replace=True"):
+        later.save(path)
+    with pytest.raises(FileError, match=r"7 clients that are not among.*replace=True"):
+        central.save(path)
+    assert len(sartor.load(path)) == 7
+    everybody.save(path)  # the same clients
+    later.save(path, replace=True)
+    assert set(sartor.load(path).clients) == set(data.ids[:2])
+    everybody.save(path)  # more clients
+    assert len(sartor.load(path)) == 7
+    central.save(path, replace=True)
+    assert sartor.load(path).q == 1
+    everybody.save(path)  # a central model is part of it
+
+
+def test_fitting_does_not_lose_other_clients(data, central, tmp_path):
+    path = tmp_path / "m"
+    sartor.Finetune(epochs=1).fit(central, data, directory=path)  # and not saved
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with pytest.raises(FileError, match=r"models of 5 clients that are not among these"):
+        sartor.Finetune(epochs=1).fit(central, data.select(data.ids[:2]), directory=path)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+    sartor.Finetune(epochs=2).fit(central, data, directory=path)  # the same clients
 
 
 def test_saving_never_deletes_what_is_not_ours(data, central, tmp_path):

@@ -4,7 +4,7 @@ import dataclasses
 import numbers
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ from sartor.engine import (
     predict_each,
     score_shared,
 )
-from sartor.errors import ConfigError, DataError
+from sartor.errors import ConfigError, DataError, FileError
 from sartor.evaluation import Scores
 from sartor.files import read_json, replacing, save_tree, write_json
 from sartor.models import Model, Params, check, device_dtype
@@ -196,8 +196,14 @@ class CentralModel:
         inputs = as_inputs(self.model, x, self.feature_names)
         return predict_shared(self.model, self.hypotheses, cluster, inputs)
 
-    def save(self, directory: str | Path) -> None:
-        """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it."""
+    def save(self, directory: str | Path, *, replace: bool = False) -> None:
+        """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it.
+
+        Args:
+            directory: where to. A central model that is there is replaced.
+            replace: whether to replace clients' models, too.
+        """
+        refuse_loss(directory, (), replace)
         with replacing(directory, is_models) as folder:
             save_tree(folder / "central.safetensors", self.hypotheses, {})
             write_json(folder / "manifest.json", self.manifest("central"))
@@ -231,6 +237,22 @@ def is_models(path: Path) -> bool:
         return False
     found = read_json(path / "manifest.json")
     return isinstance(found, dict) and found.get("format") == FORMAT
+
+
+def refuse_loss(directory: str | Path, clients: Collection[str], replace: bool) -> None:
+    """Refuse to replace saved models if some are of clients that are not among these."""
+    path = Path(directory).expanduser()
+    if replace or not path.is_dir() or not is_models(path):
+        return
+    there = read_json(path / "manifest.json").get("clients")
+    lost = [client for client in there if client not in clients] if there else []
+    if lost:
+        named = ", ".join(map(repr, lost[:3])) + (" …" if len(lost) > 3 else "")
+        raise FileError(
+            f"{path} holds the models of {len(lost)} clients that are not among those to be saved "
+            f"({named}), and would lose them; choose another directory, or say "
+            "save(directory, replace=True)"
+        )
 
 
 def as_inputs(model: Model, x: Any, names: tuple[str, ...] | None = None) -> Any:
