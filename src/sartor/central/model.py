@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.checkpoint import History
-from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, write_manifest
+from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, refuse_loss, write_manifest
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.names import check_names
@@ -199,8 +199,14 @@ class CentralModel:
         inputs = as_inputs(self.model, x, self.feature_names, self.scaling)
         return predict_shared(self.model, self.hypotheses, cluster, inputs)
 
-    def save(self, directory: str | Path) -> None:
-        """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it."""
+    def save(self, directory: str | Path, *, replace: bool = False) -> None:
+        """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it.
+
+        Args:
+            directory: where to. A central model that is there is replaced.
+            replace: whether to replace clients' models, too.
+        """
+        refuse_loss(directory, (), replace)
         with replacing(directory, is_models) as folder:
             save_tree(folder / "central.safetensors", self.hypotheses, {})
             if self.trained is not None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central import CentralModel
-from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, write_manifest
+from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, refuse_loss, write_manifest
 from sartor.central.model import (
     as_inputs,
     count_inputs,
@@ -348,13 +348,19 @@ class PersonalModels:
         order = np.argsort(mix(seed, "mixture", data.hashes[seen[owner]], place), kind="stable")
         return np.sort(positions(data, seen, part)[order[:count]])
 
-    def save(self, directory: str | Path) -> None:
-        """Write all models as safetensors with a JSON manifest; :func:`sartor.load` reads them."""
+    def save(self, directory: str | Path, *, replace: bool = False) -> None:
+        """Write all models as safetensors with a JSON manifest; :func:`sartor.load` reads them.
+
+        Args:
+            directory: where to. Models of the same clients, or of some of them, are replaced.
+            replace: whether to replace models of other clients, too, which are lost then.
+        """
         path = Path(directory)
         if self.store.directory is not None and path.resolve() == self.store.directory.resolve():
             with locked(path):
                 self._write_central(path)
             return
+        refuse_loss(path, self.clients, replace)
         with replacing(path, is_models) as folder:
             self.store.copy_to(folder)
             self._write_central(folder)

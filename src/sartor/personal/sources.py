@@ -1,5 +1,6 @@
 """The examples that Dapper mixes with a client's own: Ĉ and its samples Ĉ'."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -95,6 +96,30 @@ def circles(
     inside = members[seen].T
     number, place = np.nonzero(inside | ~inside.any(axis=1, keepdims=True))
     return of, number, seen[place], len(inside)
+
+
+def check_company(
+    data: ClientData, cluster: Ints | None = None, members: Bools | None = None
+) -> None:
+    """Warn of clients that are alone in their Ĉ; refuse data where all are."""
+    of, number, order, several = circles(data, cluster, members)
+    sizes = data.sizes("train")
+    alone = data.seen & (np.bincount(number, sizes[order], several)[of] == sizes)
+    if not alone.any():
+        return
+    named = ", ".join(repr(data.ids[k]) for k in np.flatnonzero(alone)[:3])
+    where = "the data" if cluster is None else "their clusters"
+    if alone.all():
+        raise DataError(
+            f"Dapper: nobody else is in {where} ({named}), so there is nothing to mix with; "
+            + "give fit the other clients' data too, or as public=data with source='public'"
+            + ", or set mixture to 'all'" * (cluster is not None)
+        )
+    warnings.warn(
+        f"Dapper: {alone.sum()} of {len(data)} clients have no other seen client in {where} "
+        f"({named}); all that they mix with is their own examples",
+        stacklevel=5,
+    )
 
 
 def clients_sample(
