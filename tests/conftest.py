@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import hypothesis
 import jax
 import pytest
 from jax._src import compiler
+
+sys.path.insert(0, str(Path(__file__).parent))  # for what all tests share
 
 # Most of the time goes to compiling, often the same programs: they are kept from test to test, for
 # the programs that tests start too, and until `make clean` from run to run.
