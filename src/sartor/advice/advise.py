@@ -23,9 +23,9 @@ from sartor.advice.holdout import (
     merge_validation,
 )
 from sartor.central import Central, FedAvg, HypCluster
-from sartor.central.fitting import loss_of_a_guess
+from sartor.central.guessing import Guess
 from sartor.data import ClientData
-from sartor.engine import Engine
+from sartor.engine import Engine, positions
 from sartor.errors import ConfigError, DataError, InterruptedRun
 from sartor.evaluation import Scores
 from sartor.models import Model, check
@@ -204,13 +204,15 @@ def _warn_of_one_cluster(cluster: Ints) -> None:
 
 def _warn_of_guessing(losses: HeldOutLosses, model: Model, data: ClientData) -> None:
     """Warn of candidates with far larger losses than a guess that ignores the features."""
-    guess, how = loss_of_a_guess(model, data)
+    guess = Guess.of(model, data)
+    rows = data.rows[positions(data, np.arange(len(data)), "train")]
+    usual = float(guess.losses(model, data.columns["y"][rows]).mean())
     means = {name: float(values.mean()) for name, values in losses.loss.items()}
-    worse = ", ".join(f"{name} {mean:.4g}" for name, mean in means.items() if mean > 3 * guess > 0)
+    worse = ", ".join(f"{name} {mean:.4g}" for name, mean in means.items() if mean > 3 * usual > 0)
     if worse:
         warnings.warn(
             "some candidates lose more than 3 times as much as a guess on held-out examples "
-            f"({how}: {guess:.4g}): {worse}; standardize features, or take smaller steps "
+            f"({guess.words}: {usual:.4g}): {worse}; standardize features, or take smaller steps "
             "(--set local.learning_rate=0.01): the advice is for candidates as they are",
             stacklevel=3,
         )
