@@ -383,7 +383,7 @@ def test_the_time_of_folds_grows_with_the_number_of_clients():
         sizes = np.random.default_rng(0).integers(2, 12, count)
         data = clients(sizes)
         central = sartor.FedAvg(rounds=5).fit(MODEL, data)
-        began = time.perf_counter()
+        began = time.process_time()  # whatever else the machine does
         Dapper(cover=(0.0, 0.5, 1.0), select="kfold", folds=3).fit(central, data)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.process_time() - began)
     assert seconds[1] < 12 * seconds[0]

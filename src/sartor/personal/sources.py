@@ -59,16 +59,20 @@ class Sample(NamedTuple):
         drawn = self.pool[place]
         if jobs.fold is None or not jobs.fold.any():
             return drawn
-        begin, end = self.mine[client, 0], self.mine[client, 1]
-        rest = count - (end - begin)
-        toss = uniforms(mix(words[client], "again", slot))
-        other = first + (toss * rest).astype(int)
+        inside = (place >= self.mine[client, 0]) & (place < self.mine[client, 1])
+        again = np.nonzero(by_lane(jobs.fold) & inside)  # few, where there are many clients
+        job = again[1]
+        client = jobs.client[job]
+        begin, end = self.mine[client].T
+        rest = self.counts[client] - (end - begin)
+        toss = uniforms(mix(words[client], "again", np.broadcast_to(slot, place.shape)[again]))
+        other = self.first[client] + (toss * rest).astype(int)
         other = np.where(other >= begin, other + (end - begin), other)
-        elsewhere = self.pool[np.where(rest > 0, other, place)]
+        elsewhere = self.pool[np.where(rest > 0, other, begin)]
         # A client that is alone in Ĉ is left with what the trial trains on.
-        own = by_lane(jobs.train.first) + (toss * by_lane(jobs.train.sizes)).astype(int)
-        again = by_lane(jobs.fold) & (place >= begin) & (place < end)
-        return np.where(again, np.where(rest > 0, elsewhere, jobs.train.at(own)), drawn)
+        own = jobs.train.first[job] + (toss * jobs.train.sizes[job]).astype(int)
+        drawn[again] = np.where(rest > 0, elsewhere, jobs.train.at(own))
+        return drawn
 
 
 def circles(
