@@ -22,6 +22,7 @@ import numpy as np
 from scipy import stats
 
 import sartor
+from sartor.experiments.common import PAPER
 
 UNSEEN = 900 / 3400  # the paper's share of clients kept out of central training
 MODEL = sartor.models.cnn(smoothing=0.1)
@@ -53,7 +54,7 @@ def whole_fits(data: sartor.ClientData, rounds: int) -> None:
     print("| precision | FedAvg, ms per round: median | least | most |\n|---|---|---|---|")
     for precision in PRECISIONS:
         engine = sartor.Engine(precision=precision)
-        algorithm = sartor.FedAvg(rounds=rounds)
+        algorithm = sartor.FedAvg(rounds=rounds, learning_rate=0.05)
         times = timed(lambda e=engine, a=algorithm: a.fit(MODEL, data, engine=e), 3)
         times = [1e3 * s / rounds for s in times]
         median = statistics.median(times)
@@ -67,9 +68,9 @@ def rounds_of_all(data: sartor.ClientData, rounds: int) -> dict[str, sartor.Cent
     for precision in PRECISIONS:
         reference = 0.0
         for algorithm in (
-            sartor.FedAvg(rounds=rounds),
-            sartor.HypCluster(rounds=rounds, q=2, warm_rounds=2),
-            sartor.Agnostic(rounds=rounds),
+            sartor.FedAvg(rounds=rounds, learning_rate=0.05),
+            sartor.HypCluster(rounds=rounds, q=2, warm_rounds=2, learning_rate=0.03),
+            sartor.Agnostic(rounds=rounds, learning_rate=0.05),
         ):
             times = []
             for _ in range(4):
@@ -92,11 +93,13 @@ def passes_of_all(data: sartor.ClientData, centrals: dict[str, sartor.CentralMod
     print("\n| precision | algorithm | seconds for all writers |\n|---|---|---|")
     for precision in PRECISIONS:
         for name, algorithm in {
-            "Finetune": sartor.Finetune(),
-            "Dapper, sampling": sartor.Dapper(),
-            "Dapper, weighing": sartor.Dapper(step="weight"),
-            "Mapper": sartor.Mapper(rounds=0),
-            "Mapper with 20 joint rounds": sartor.Mapper(rounds=20),
+            "Finetune": sartor.Finetune(learning_rate=0.01, **PAPER),
+            "Dapper, sampling": sartor.Dapper(learning_rate=0.04, **PAPER),
+            "Dapper, weighing": sartor.Dapper(step="weight", learning_rate=0.04, **PAPER),
+            "Mapper": sartor.Mapper(rounds=0, learning_rate=0.03, **PAPER),
+            "Mapper with 20 joint rounds": sartor.Mapper(
+                rounds=20, learning_rate=0.03, central_learning_rate=0.05, **PAPER
+            ),
         }.items():
             [seconds] = timed(lambda a=algorithm, c=centrals[precision]: a.fit(c, data), 1)
             print(f"| {precision} | {name} | {seconds:.1f} |", flush=True)

@@ -33,7 +33,7 @@ def measure(population: int, cohort: int, rounds: int, warmup: int) -> list[floa
     y = draw.integers(0, 5, population * examples)
     data = sartor.data.from_arrays(x, y, np.repeat(np.arange(population), examples))
     model = sartor.models.logistic(features=20, classes=5)
-    algorithm = sartor.FedAvg(rounds=warmup + rounds, cohort=cohort)
+    algorithm = sartor.FedAvg(rounds=warmup + rounds, cohort=cohort, learning_rate=0.05)
     start = algorithm.init(model, data, jax.random.key(0))
     planner = Planner(algorithm, model, data, start, sartor.Engine(), seed=0)
     chunks = list(run_rounds(planner, start))

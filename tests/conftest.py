@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import hypothesis
 import jax
 import pytest
 from jax._src import compiler
+
+sys.path.insert(0, str(Path(__file__).parent))  # for what all tests share
 
 # Most of the time goes to compiling, often the same programs: they are kept from test to test, for
 # the programs that tests start too, and until `make clean` from run to run.
@@ -77,8 +80,8 @@ COMPILING = {
     "test_combinations", "test_cost", "test_dapper", "test_dapper_draws", "test_discrepancy",
     "test_emnist_run", "test_examples", "test_fedavg", "test_fedper", "test_hypcluster",
     "test_mapper", "test_mapper_rounds", "test_models", "test_on_demand", "test_one_client",
-    "test_personal", "test_readme", "test_regret", "test_scaffold", "test_synthetic",
-    "test_vectorize",
+    "test_personal", "test_predicting", "test_readme", "test_regret", "test_scaffold",
+    "test_synthetic", "test_vectorize",
 }  # fmt: skip
 """Modules of many small programs, which take longer to compile well than to run."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import plain
 import pytest
 
 import sartor
@@ -55,7 +56,7 @@ def test_hypcluster_costs_q_times_one_model(data, central, q):
 @pytest.mark.parametrize("step", ["sample", "weight"])
 def test_dapper_receives_r_times_its_examples_and_trains_for_every_lambda(data, central, step):
     r, cover = 4, (0.0, 0.5, 1.0)
-    algorithm = sartor.Dapper(cover=cover, r=r, step=step)
+    algorithm = plain.Dapper(cover=cover, r=r, step=step)
     cost = algorithm.fit(central, data).cost
     wide = r if step == "sample" else r + 1  # examples of a pass for each one of the client
     # |Λ| trials on 30 examples with 10 held out, and the final model on all 40.
@@ -64,15 +65,15 @@ def test_dapper_receives_r_times_its_examples_and_trains_for_every_lambda(data, 
     assert (cost.down == BYTES + r * 40 * example).all()
     assert (cost.up == 0).all()
     assert cost.left == {"shared_examples": 20 * r * 40, "shared_bytes": 20 * r * 40 * example}
-    private = sartor.Dapper(cover=cover, r=r, source="generated").fit(central, data).cost
+    private = plain.Dapper(cover=cover, r=r, source="generated").fit(central, data).cost
     assert private.left == {}
     assert (private.down == BYTES).all()
 
 
 def test_mapper_sends_as_much_as_one_model(data, central):
-    mapper = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=6, cohort=5)
+    mapper = plain.Mapper(cover=(0.0, 0.5, 1.0), rounds=6, cohort=5)
     cost = mapper.fit(central, data).cost
-    last = sartor.Mapper(cover=(0.0, 0.5, 1.0), rounds=0).fit(central, data).cost
+    last = plain.Mapper(cover=(0.0, 0.5, 1.0), rounds=0).fit(central, data).cost
     assert cost.total()["up"] == central.cost.total()["up"]
     np.testing.assert_array_equal(cost.down - last.down, cost.up)
     # In a round: two λ to train for (one example does for 0), three to try, and the central model's
@@ -83,11 +84,11 @@ def test_mapper_sends_as_much_as_one_model(data, central):
 
 
 def test_finetune_and_local(data, central):
-    finetune = sartor.Finetune(epochs=3).fit(central, data).cost
+    finetune = plain.Finetune(epochs=3).fit(central, data).cost
     assert finetune.total() == {
         "down": 20 * BYTES, "up": 0, "examples": 20 * 90, "steps": 20 * 6
     }  # fmt: skip
-    assert (sartor.Local(epochs=3).fit(MODEL, data).cost.down == 0).all()
+    assert (plain.Local(epochs=3).fit(MODEL, data).cost.down == 0).all()
 
 
 def test_costs_add_up():

@@ -286,7 +286,7 @@ def test_results_have_the_names_that_others_rely_on(finished):
     assert [row["q"] for row in found["table1"]] == [1, 2, 3, 4, 5]
     for row in found["table1"]:
         assert {"q", "test_loss", "exact_loss", "low", "high", "limit", "paper"} <= row.keys()
-        assert row["low"] <= row["test_loss"] <= row["high"]
+        assert row["low"] is None and row["high"] is None  # two populations
     assert [row["paper"] for row in found["table1"]] == [3.4, 3.1, 2.9, 2.7, 2.7]
     for row in found["figure1"]:
         assert {"samples", "method", "test_loss", "low", "high"} <= row.keys()

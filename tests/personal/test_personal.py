@@ -107,7 +107,7 @@ def test_a_client_that_keeps_the_central_model_is_unchanged_to_the_bit(data, q):
     algorithm = sartor.FedAvg if q == 1 else sartor.HypCluster
     more = {} if q == 1 else {"q": 2}
     central = algorithm(rounds=30, cohort=4, **more).fit(MODEL, data, seed=0)
-    personal = sartor.Finetune(learning_rate=1e-30).fit(central, data)
+    personal = plain.Finetune(learning_rate=1e-30).fit(central, data)
     with pytest.warns(UserWarning, match="no test examples"):
         scores = personal.evaluate(data)
     with pytest.warns(UserWarning, match="no test examples"):
@@ -125,7 +125,7 @@ def test_targets_beyond_the_known_ones_are_not_reckoned_with():
     clients = np.repeat([f"client-{k}" for k in range(6)], 10)
     data = sartor.data.from_arrays(x, x.sum(axis=1), clients).split(test=0.5, seed=0)
     central = sartor.FedAvg(rounds=3, cohort=6).fit(sartor.models.linear(2), data)
-    personal = sartor.Finetune(learning_rate=0.1).fit(central, data)
+    personal = plain.Finetune(learning_rate=0.1).fit(central, data)
     least, most = personal.evaluate(data).example_range.T
     known = np.concatenate([data.client(k, "train")["y"] for k in data.ids])
     ends = [known.min(), known.max()]
@@ -282,7 +282,7 @@ def test_replaced_files_are_noticed(data, central, tmp_path):
     plain.Finetune(epochs=1).fit(central, data).save(tmp_path / "m")
     handle = sartor.load(tmp_path / "m")
     few = data.select(data.ids[::-1][:3])
-    plain.Finetune(epochs=1).fit(central, few).save(tmp_path / "m")
+    plain.Finetune(epochs=1).fit(central, few).save(tmp_path / "m", replace=True)
     with pytest.raises(FileError, match=r"replaced since it was opened|does not hold"):
         [handle.params(client) for client in data.ids[:3]]
 
@@ -301,6 +301,37 @@ def test_other_work_in_the_same_directory_is_noticed(data, central, tmp_path):
     central.save(tmp_path / "central")
     with pytest.raises(FileError, match="a saved central model"):
         plain.Finetune(epochs=1).fit(central, data, directory=tmp_path / "central")
+
+
+def test_saving_does_not_lose_other_clients(data, central, tmp_path):
+    path, algorithm = tmp_path / "m", plain.Finetune(epochs=1)
+    everybody = algorithm.fit(central, data)
+    everybody.save(path)
+    loaded = sartor.load(path)
+    later = algorithm.fit(loaded.central, data.select(data.ids[:2]))
+    with pytest.raises(FileError, match=r"5 clients that are not among.*replace=True"):
+        later.save(path)
+    with pytest.raises(FileError, match=r"7 clients that are not among.*replace=True"):
+        central.save(path)
+    assert len(sartor.load(path)) == 7
+    everybody.save(path)  # the same clients
+    later.save(path, replace=True)
+    assert set(sartor.load(path).clients) == set(data.ids[:2])
+    everybody.save(path)  # more clients
+    assert len(sartor.load(path)) == 7
+    central.save(path, replace=True)
+    assert sartor.load(path).q == 1
+    everybody.save(path)  # a central model is part of it
+
+
+def test_fitting_does_not_lose_other_clients(data, central, tmp_path):
+    path = tmp_path / "m"
+    plain.Finetune(epochs=1).fit(central, data, directory=path)  # and not saved
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with pytest.raises(FileError, match=r"models of 5 clients that are not among these"):
+        plain.Finetune(epochs=1).fit(central, data.select(data.ids[:2]), directory=path)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+    plain.Finetune(epochs=2).fit(central, data, directory=path)  # the same clients
 
 
 def test_saving_never_deletes_what_is_not_ours(data, central, tmp_path):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+import plain
 import pyarrow as pa
 import pytest
 
@@ -32,7 +33,7 @@ def central(data):
 
 @pytest.fixture(scope="module")
 def personal(central, data):
-    return sartor.Finetune(epochs=20, learning_rate=0.3).fit(central, data)
+    return plain.Finetune(epochs=20, learning_rate=0.3).fit(central, data)
 
 
 X = np.random.default_rng(1).standard_normal((700, 3)).astype(np.float32)
@@ -108,7 +109,7 @@ def test_a_class_without_a_word_is_no_answer(data):
     assert (third.predict_proba(X).argmax(axis=1) == 2).all()
     named = np.array(["no", "yes"])[third.predict_proba(X)[:, :2].argmax(axis=1)]
     assert third.predict(X).tolist() == named.tolist()
-    personal = sartor.Finetune(epochs=1).fit(third, data)
+    personal = plain.Finetune(epochs=1).fit(third, data)
     assert set(personal.predict("ann", X)) <= {"no", "yes"}
 
 
@@ -146,7 +147,7 @@ def test_more_examples_than_one_call_takes(personal, monkeypatch):
 
 @pytest.mark.parametrize("wanted", [IDS, ("7",)])
 def test_models_from_files(personal, tmp_path, wanted, data, central):
-    many = sartor.Finetune(epochs=1).fit(central, data)
+    many = plain.Finetune(epochs=1).fit(central, data)
     many.save(tmp_path / "m")
     loaded = sartor.load(tmp_path / "m")
     who = np.array(wanted)[np.arange(20) % len(wanted)]
@@ -159,7 +160,7 @@ def test_few_models_of_a_large_file_are_read_alone(tmp_path):
     owner = np.repeat([f"c{k}" for k in range(40)], 3)
     x = np.random.default_rng(0).standard_normal((120, 3)).astype(np.float32)
     data = sartor.data.from_arrays(x, (x[:, 0] > 0).astype(int), owner)
-    models = sartor.Local(epochs=1).fit(sartor.models.logistic(3, 2), data)
+    models = plain.Local(epochs=1).fit(sartor.models.logistic(3, 2), data)
     models.save(tmp_path / "m")
     loaded = sartor.load(tmp_path / "m")
     who = ["c3", "c30", "c3"]
@@ -169,7 +170,7 @@ def test_few_models_of_a_large_file_are_read_alone(tmp_path):
 
 
 def test_mixtures_of_models(central, data):
-    personal = sartor.Mapper(rounds=1, cover=(0.3, 0.9), select="train").fit(central, data)
+    personal = plain.Mapper(rounds=1, cover=(0.3, 0.9), select="train").fit(central, data)
     found = personal.predict_proba(WHO, X)
     np.testing.assert_allclose(found, one_by_one(personal, WHO, X), atol=1e-6)
 
@@ -180,7 +181,7 @@ def test_models_without_inputs():
     data = sartor.data.from_dict({k: {"y": y[owner == k]} for k in ("a", "b")})
     model = sartor.models.categorical(symbols=4)
     central = sartor.FedAvg(rounds=1).fit(model, data)
-    personal = sartor.Finetune(epochs=50, learning_rate=0.5).fit(central, data)
+    personal = plain.Finetune(epochs=50, learning_rate=0.5).fit(central, data)
     assert personal.predict_proba("a", None).shape == (4,)
     assert personal.predict("a", None) == 1
     assert personal.predict(["a", "b", "b", "nobody"], None).tolist()[:3] == [1, 2, 2]
@@ -202,7 +203,7 @@ def test_features_with_names_of_their_own(tmp_path):
 
     init = lambda key: {"w": jnp.ones(()), "e": jnp.zeros(3)}  # noqa: E731
     central = sartor.FedAvg(rounds=2).fit(sartor.Model(init, apply, classes=2), data)
-    personal = sartor.Finetune().fit(central, data)
+    personal = plain.Finetune().fit(central, data)
     found = personal.predict_proba(owner, columns)
     for k in ("a", "b"):
         mine = {name: column[owner == k] for name, column in columns.items()}

@@ -15,12 +15,18 @@ import numpy as np
 from sartor.advice.advice import SHARING, Advice
 from sartor.advice.client_bounds import client_bounds, default_largest_loss
 from sartor.advice.decide import best, decide
-from sartor.advice.holdout import HeldOutLosses, cross_validate, fold_count, merge_validation
+from sartor.advice.holdout import (
+    HeldOutLosses,
+    cross_validate,
+    fold_count,
+    held_folds,
+    merge_validation,
+)
 from sartor.central import Central, FedAvg, HypCluster
-from sartor.central.fitting import loss_of_a_guess
+from sartor.central.guessing import Guess
 from sartor.checking import Positive, Probability, Range, checked, checks_arguments
 from sartor.data import ClientData
-from sartor.engine import Engine
+from sartor.engine import Engine, positions
 from sartor.errors import ConfigError, DataError, InterruptedRun, warn
 from sartor.evaluation import Scores
 from sartor.models import Model, check
@@ -89,7 +95,7 @@ def advise(
     options: dict[str, Any] = {"seed": seed, "engine": engine or Engine(), "progress": False}
     mixtures = _mixtures(interpolation)
     has_curve = folds > 2  # with a second fold left out, the losses show what more examples bring
-    work = folds * (len(SHARING) + len(mixtures) + has_curve) + 3
+    work = len(held_folds(data, folds)) * (len(SHARING) + len(mixtures) + has_curve) + 3
     threads = 3 if (os.cpu_count() or 1) > 1 else 1  # while one task compiles, others compute
     with workers("advice", work, threads, progress) as crew:
         # Some clients have no examples in a fold.
@@ -195,13 +201,15 @@ def _warn_of_one_cluster(cluster: Ints) -> None:
 
 def _warn_of_guessing(losses: HeldOutLosses, model: Model, data: ClientData) -> None:
     """Warn of candidates with far larger losses than a guess that ignores the features."""
-    guess, how = loss_of_a_guess(model, data)
+    guess = Guess.of(model, data)
+    rows = data.rows[positions(data, np.arange(len(data)), "train")]
+    usual = float(guess.losses(model, data.columns["y"][rows]).mean())
     means = {name: float(values.mean()) for name, values in losses.loss.items()}
-    worse = ", ".join(f"{name} {mean:.4g}" for name, mean in means.items() if mean > 3 * guess > 0)
+    worse = ", ".join(f"{name} {mean:.4g}" for name, mean in means.items() if mean > 3 * usual > 0)
     if worse:
         warn(
             "some candidates lose more than 3 times as much as a guess on held-out examples "
-            f"({how}: {guess:.4g}): {worse}; standardize features, or take smaller steps "
+            f"({guess.words}: {usual:.4g}): {worse}; standardize features, or take smaller steps "
             "(--set local.learning_rate=0.01): the advice is for candidates as they are"
         )
 

@@ -8,6 +8,7 @@ parts are never used.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +21,9 @@ from sartor.errors import DataError
 from sartor.evaluation import Scores
 from sartor.randomness import mix
 from sartor.types import Floats, Ints
+
+LATEST = 2
+"""Folds that are held out where examples have times."""
 
 Fit = Callable[[ClientData], Mapping[str, Scores]]
 """Fits candidates on the training parts, and returns their scores on the test parts by name."""
@@ -60,12 +64,21 @@ def fold_count(data: ClientData, folds: int) -> int:
 def assign_folds(data: ClientData, folds: int, seed: int) -> Ints:
     """The fold of each entry of ``data.rows``; -1 for test parts and for single examples.
 
-    Each client's examples are shuffled and then assigned to the folds in turn.
+    Each client's examples are shuffled and then assigned to the folds in turn. Groups of examples
+    stay together, for all clients alike. Examples with times are assigned in the order of time, to
+    folds of about the same number of examples.
     """
     owner = data.owners
     counts = (data.bounds[:, 2] - data.bounds[:, 0])[owner]
     within = np.arange(len(owner)) - data.bounds[owner, 0]
     trains = within < counts
+    if data.time is not None:
+        when = data.time[data.rows]
+        edges = np.quantile(when[trains], np.arange(1, folds) / folds)
+        return np.where(trains, np.searchsorted(edges, when, side="right"), -1)
+    if data.groups is not None:
+        fold = mix(seed, "advice", data.groups[data.rows]) % np.uint64(folds)
+        return np.where(trains, fold.astype(np.int64), -1)
     number, rank = np.empty((2, len(owner)), np.int64)
     number[np.lexsort((data.rows, owner))] = within  # the same whatever part an example is in
     shuffled = mix(seed, "advice", data.hashes[owner], number)
@@ -76,19 +89,35 @@ def assign_folds(data: ClientData, folds: int, seed: int) -> Ints:
 def split_by_fold(data: ClientData, fold: Ints, held_out: int, dropped: int) -> ClientData:
     """Make one fold the test parts, and all others but ``dropped`` the training parts.
 
-    A client keeps its training part if it has nothing to hold out, or if nothing would remain.
+    By time, later folds are in no part. A client keeps its training part if it has nothing to hold
+    out, or if nothing would remain; by time it is left out then.
     """
-    owner = data.owners
+    owner, forward = data.owners, data.time is not None
     trains = np.arange(len(owner)) < data.bounds[owner, 2]
     part = np.where(fold == held_out, 2, 0)
-    remaining = trains & (fold != held_out) & (fold != dropped)
+    if forward:
+        part[fold > held_out] = 3
+    remaining = trains & (part == 0) & (fold != dropped)
     spare = np.bincount(owner[remaining], minlength=len(data))[owner] > 0
     part[~trains | ((fold == dropped) & (fold != held_out) & spare)] = 3  # in no part
     sizes = np.zeros((len(data), 4), np.int64)
     np.add.at(sizes, (owner, part), 1)
+    there = sizes[:, 0] > 0
     order = np.lexsort((part, owner))
-    kept = order[part[order] < 3]
-    return dataclasses.replace(data, rows=data.rows[kept], bounds=bounds_of(sizes[:, :3]))
+    kept = order[(part[order] < 3) & there[owner[order]]]
+    return dataclasses.replace(
+        data,
+        rows=data.rows[kept],
+        bounds=bounds_of(sizes[there, :3]),
+        ids=tuple(itertools.compress(data.ids, there)),
+        seen=data.seen[there],
+        metadata={name: values[there] for name, values in data.metadata.items()},
+    )
+
+
+def held_folds(data: ClientData, folds: int) -> range:
+    """The folds that are held out: all, or the last ones where examples have times."""
+    return range(folds) if data.time is None else range(max(folds - LATEST, 1), folds)
 
 
 def cross_validate(
@@ -106,8 +135,9 @@ def cross_validate(
     folds = fold_count(data, folds)
     fold = assign_folds(data, folds, seed)
     found: list[HeldOutLosses] = []
-    for held_out in range(folds):
-        part = split_by_fold(data, fold, held_out, (held_out + 1) % folds if fewer else held_out)
+    for held_out in held_folds(data, folds):
+        beside = (held_out + 1) % folds if data.time is None else held_out - 1
+        part = split_by_fold(data, fold, held_out, beside if fewer else held_out)
         scores = fit(part)
         first = next(iter(scores.values()))
         owner = np.repeat(list(map(data.position, first.client)), first.test_size)
@@ -119,7 +149,8 @@ def cross_validate(
                     f"{name}: client {data.ids[broken[0]]!r} has held-out losses that are not "
                     "finite; scale the inputs, or take smaller steps"
                 )
-        found.append(HeldOutLosses(owner, loss, part.sizes("train")[owner]))
+        trained = np.repeat(first.size, first.test_size)
+        found.append(HeldOutLosses(owner, loss, trained))
     owner = np.concatenate([one.owner for one in found])
     joined = {name: np.concatenate([one.loss[name] for one in found]) for name in found[0].loss}
     trained = np.concatenate([one.trained for one in found])

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.checkpoint import Checkpoint, History
+from sartor.central.guessing import warn_of_guessing
 from sartor.central.ledger import rounds_cost
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_seed, describe, models_in
@@ -25,8 +26,6 @@ from sartor.engine import (
     Chunk,
     Engine,
     Planner,
-    losses_by_client,
-    positions,
     run_rounds,
 )
 from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun, warn
@@ -50,12 +49,6 @@ HALVINGS = "halvings"
 """The name in the history of how often an automatic step size was halved."""
 
 MOST_HALVINGS = 12
-
-ENOUGH = 10_000
-"""Examples on which a trained model is compared with a guess."""
-
-WORSE = 1.01
-"""How much worse than a guess a model has to be to be worth a warning."""
 
 
 class Fit(NamedTuple):
@@ -112,17 +105,23 @@ def fit(
     saved = None if checkpoint is None else Checkpoint(Path(checkpoint), identity(algorithm, what))
     found = None if saved is None else saved.load(first_state(algorithm, what))
     halvings = 0 if found is None else int(found[2].get(HALVINGS, np.zeros(1))[-1])
+    first = ""
     while True:
         smaller = _halved(algorithm, halvings)
         try:
-            return _fit(smaller, what, halvings, saved, found, progress, on_chunk)
+            trained = _fit(smaller, what, halvings, saved, found, progress, on_chunk)
+            break
         except DivergedError as error:
             if halvings == MOST_HALVINGS or smaller == _halved(smaller, 1):
                 raise
-            warn(f"{error}. {name} starts anew with half of its step size")
+            first = first or f"{error}"
         halvings, found = halvings + 1, None
         if saved is not None:
             saved.path.unlink(missing_ok=True)
+    if first:
+        smaller_by = f"1/{2**halvings} of its step size"
+        warn(f"{first}. {name} started anew with {smaller_by}, and ended")
+    return trained
 
 
 def _halved(algorithm: Central, times: int) -> Central:
@@ -186,8 +185,10 @@ def _fit(
         trained=Trained.on(data).with_(what.start.trained if what.start else None),
     )  # fmt: skip
     trained = algorithm.finish(trained, state, what)
-    if algorithm.for_everybody:
-        _warn_of_guessing(trained, what)
+    # Not where another loss was minimised, or a part of the model is with the clients.
+    judged = algorithm.for_everybody and model.training_loss is None and trained.kept is None
+    if judged and algorithm.rounds >= FEW_ROUNDS:
+        warn_of_guessing(trained, data, what.engine)
     return trained
 
 
@@ -275,52 +276,6 @@ def mean_loss(chunk: Chunk, sizes: Ints) -> Floats:
     """The cohort's mean training loss in every round of a chunk, over all its examples."""
     weights = sizes[chunk.clients]
     return np.asarray((chunk.metrics["loss"] * weights).sum(axis=1) / weights.sum(axis=1))
-
-
-def loss_of_a_guess(model: Model, data: ClientData) -> tuple[float, str]:
-    """The loss of knowing nothing about an example, on seen clients' training parts; and how."""
-    rows = data.rows[positions(data, np.flatnonzero(data.seen), "train")]
-    y = np.asarray(data.columns["y"][rows])
-    if model.classes is not None:
-        shares = np.bincount(y, minlength=model.classes) / len(y)
-        shares = shares[shares > 0]
-        return float(-(shares * np.log(shares)).sum()), "the shares of the classes"
-    values = np.asarray(y, np.float64).reshape(len(rows), -1)
-    return float(values.var(axis=0).sum()), "the mean of all targets"
-
-
-def _warn_of_guessing(trained: CentralModel, what: Fit) -> None:
-    """Warn where the trained model is worse than a guess on seen clients' held-out examples.
-
-    Where nothing was held out, training examples say so, too: a model that fits them badly has not
-    been trained well. Some examples are enough.
-    """
-    model, data, clients = what.model, what.data, np.flatnonzero(what.data.seen)
-    # Another loss was minimised; nothing good was expected; or a part of the model is elsewhere.
-    if (
-        model.training_loss is not None
-        or len(trained.loss) < FEW_ROUNDS
-        or trained.kept is not None
-    ):
-        return
-    held = data.sizes("validation")[clients].any()
-    part, words = ("validation", "validation") if held else ("train", "training")
-    clients = clients[np.argsort(mix("sample", data.hashes[clients]), kind="stable")]
-    before = np.cumsum(data.sizes(part)[clients]) - data.sizes(part)[clients]
-    clients = np.sort(clients[before < ENOUGH])
-    losses = losses_by_client(
-        model, data, clients, trained.hypotheses, what.engine, part=part, plain=True
-    )
-    sizes = data.sizes(part)[clients]
-    of = np.arange(len(clients)), trained.assign(data.select([data.ids[k] for k in clients]))
-    found = float((losses[of] * sizes)[sizes > 0].sum() / sizes.sum())
-    guess, how = loss_of_a_guess(model, data)
-    if found > guess * WORSE:
-        warn(
-            f"{trained.algorithm['name']} ends with a loss of {found:.4g} on {words} examples, "
-            f"which is worse than a guess ({how}: {guess:.4g}). Do not build on this model: take a "
-            "smaller learning_rate, train for more rounds, or look at the data"
-        )
 
 
 def _check_falling(algorithm: Central, losses: npt.NDArray[Any]) -> None:

@@ -1,9 +1,11 @@
 """The manifest of a directory of saved models: what it must say, and which files belong to it."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
+from sartor.checking import AnyPath
 from sartor.documents import check_schema, check_seal, sealed
 from sartor.errors import FileError
 from sartor.files import explaining, is_unfinished, read_json, tree_digest, write_json
@@ -145,6 +147,22 @@ def is_models(path: Path) -> bool:
         return False
     found = read_json(path / MANIFEST)
     return isinstance(found, dict) and found.get("format") == FORMAT
+
+
+def refuse_loss(directory: AnyPath, clients: Collection[str], replace: bool) -> None:
+    """Refuse to replace saved models if some are of clients that are not among these."""
+    path = Path(directory).expanduser()
+    if replace or not path.is_dir() or not is_models(path):
+        return
+    there = read_json(path / MANIFEST).get("clients")
+    lost = [client for client in there if client not in clients] if there else []
+    if lost:
+        named = ", ".join(map(repr, lost[:3])) + (" …" if len(lost) > 3 else "")
+        raise FileError(
+            f"{path} holds the models of {len(lost)} clients that are not among those to be saved "
+            f"({named}), and would lose them; choose another directory, or say "
+            "save(directory, replace=True)"
+        )
 
 
 def foreign(names: set[str]) -> list[str]:

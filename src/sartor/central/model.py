@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.checkpoint import History
-from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, write_manifest
+from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, refuse_loss, write_manifest
 from sartor.checking import AnyPath, checked, checks_arguments
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
@@ -204,8 +204,14 @@ class CentralModel:
         return predict_shared(self.model, self.hypotheses, cluster, inputs)
 
     @checks_arguments
-    def save(self, directory: AnyPath) -> None:
-        """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it."""
+    def save(self, directory: AnyPath, *, replace: bool = False) -> None:
+        """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it.
+
+        Args:
+            directory: where to. A central model that is there is replaced.
+            replace: whether to replace clients' models, too.
+        """
+        refuse_loss(directory, (), replace)
         with replacing(directory, is_models) as folder:
             save_tree(folder / "central.safetensors", self.hypotheses, {})
             if self.trained is not None:

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
@@ -34,14 +34,14 @@ from sartor.checking import (
 from sartor.data.scaling import Scaling
 from sartor.data.trained import Contents
 from sartor.errors import ConfigError, DataError, nearest
-from sartor.randomness import Words, client_hashes, mix
+from sartor.randomness import Words, client_hashes, mix, uniforms
 from sartor.types import Bools, Ints
 
 Column = npt.NDArray[Any]
 
 PARTS = ("train", "validation", "test")
 
-_MEGABYTE = 1 << 20
+MEGABYTE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,6 +62,10 @@ class ClientData:
         label_names: the word of each class number, where labels were words.
         feature_names: the column that each feature of "x" was, where they have names.
         scaling: how models see the features of "x"; as they are if not given.
+        time: [rows of the columns] when each row was observed, as a number, if that is known.
+            Splits and folds by time then train on the past and hold out what comes later.
+        groups: [rows of the columns] the number of each row's group, if rows come in groups, such
+            as all rows of one hour. Random splits and folds then keep groups whole.
         contents: the words of the rows' contents, shared by all data sets of one table.
 
     >>> from sartor.data import from_dict
@@ -81,6 +85,8 @@ class ClientData:
     label_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
     scaling: Scaling | None = None
+    time: Column | None = None
+    groups: Column | None = None
     contents: Contents = field(default_factory=Contents)
 
     def __post_init__(self) -> None:
@@ -99,6 +105,9 @@ class ClientData:
             "seen": _read_only(self.seen),
             "metadata": {name: _metadata_column(values) for name, values in self.metadata.items()},
         }
+        for name in ("time", "groups"):
+            if getattr(self, name) is not None:
+                fixed[name] = _read_only(getattr(self, name))
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
         _check_structure(self)
@@ -211,8 +220,9 @@ class ClientData:
 
     @checks_arguments
     def split(
-        self, unseen: Part = 0.0, validation: Part = 0.0, test: Part = 0.0, seed: int = 0
-    ) -> ClientData:
+        self, unseen: Part = 0.0, validation: Part = 0.0, test: Part = 0.0, seed: int = 0,
+        by: Literal["random", "time"] = "random",
+    ) -> ClientData:  # fmt: skip
         """Set clients aside as unseen, and rows of every client for validation and test.
 
         Who and what is set aside depends on the seed, the client's id and the row's place inside
@@ -225,12 +235,17 @@ class ClientData:
             validation: fraction of each client's training rows, in [0, 1).
             test: fraction of each client's training rows; validation + test < 1.
             seed: any integer.
+            by: ``"random"``; or ``"time"``: the test part is the last rows of every client, and the
+                validation part those before them. A random split of rows that have groups keeps
+                groups whole, for all clients alike, so the fractions hold on average.
 
         >>> from sartor.data import synthetic
         >>> synthetic(clients=10, samples=20).split(unseen=0.3, validation=0.1, test=0.2)
         ClientData(10 clients, 200 examples: y int64; train 140, validation 20, test 40; 3 unseen)
         """
         _check_split(self, unseen, validation, test)
+        if by == "time" and self.time is None:
+            raise DataError("by='time': the rows have no times; name their column, time=...")
         data = self
         if unseen:
             count = round(unseen * len(self))
@@ -242,9 +257,31 @@ class ClientData:
             seen = np.ones(len(self), dtype=np.bool_)
             seen[np.argsort(mix(seed, "unseen", self.hashes), kind="stable")[:count]] = False
             data = replace(data, seen=seen)
-        return data._split_rows(validation, test, seed) if validation or test else data
+        if not (validation or test):
+            return data
+        if by == "random" and self.groups is not None:
+            return data._split_groups(validation, test, seed)
+        return data._split_rows(validation, test, seed, by)
 
-    def _split_rows(self, validation: float, test: float, seed: int) -> ClientData:
+    def _split_groups(self, validation: float, test: float, seed: int) -> ClientData:
+        """Groups fall to the parts by a draw of their own, the same for all clients."""
+        assert self.groups is not None
+        sizes = np.diff(self.bounds, axis=1)
+        part = np.repeat(np.tile(np.arange(3), len(self)), sizes.ravel())
+        draw = uniforms(mix(seed, "split", self.groups[self.rows]))
+        new = np.where(draw < test, 2, np.where(draw < test + validation, 1, 0))
+        # A client keeps at least one group to train on: the one that was furthest from being held.
+        ours = part == 0
+        largest = np.zeros(len(self))
+        np.maximum.at(largest, self.owners[ours], draw[ours])
+        new = np.where(draw >= largest[self.owners], 0, new)
+        part = np.where(ours, new, part)
+        sizes = np.zeros((len(self), 3), np.int64)
+        np.add.at(sizes, (self.owners, part), 1)
+        order = np.lexsort((part, self.owners))
+        return replace(self, rows=self.rows[order], bounds=bounds_of(sizes))
+
+    def _split_rows(self, validation: float, test: float, seed: int, by: str) -> ClientData:
         sizes = np.diff(self.bounds, axis=1)
         m = sizes[:, 0]
         held_test = np.floor(test * m + 0.5).astype(np.int64)
@@ -256,7 +293,10 @@ class ClientData:
         owner, place = self._owners()
         part = np.repeat(np.tile(np.arange(3), len(self)), sizes.ravel())
         # Old parts keep their order: lexsort is stable, and a constant key moves nothing.
-        draws = np.where(part == 0, mix(seed, "split", self.hashes[owner], place), np.uint64(0))
+        draws: Any = mix(seed, "split", self.hashes[owner], place)
+        if by == "time" and self.time is not None:
+            draws = self.time[self.rows]
+        draws = np.where(part == 0, draws, draws.dtype.type(0))
         order = np.lexsort((draws, part, owner))
         # A client's training rows, in the drawn order, become three pieces; old parts follow.
         taken = np.stack([m - held_validation - held_test, held_validation, held_test], axis=1)
@@ -297,11 +337,12 @@ class ClientData:
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps([self.ids, self.label_names]).encode())
         index = {"rows": self.rows, "bounds": self.bounds, "seen": self.seen}
+        index |= {n: a for n in ("time", "groups") if (a := getattr(self, n)) is not None}
         for group in (index, self.metadata, self.columns):
             for name, array in sorted(group.items()):
                 digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-                blocks = _row_blocks(array, _MEGABYTE)
-                if array.nbytes > 256 * _MEGABYTE and group is self.columns:
+                blocks = row_blocks(array, MEGABYTE)
+                if array.nbytes > 256 * MEGABYTE and group is self.columns:
                     blocks = [blocks[i] for i in np.linspace(0, len(blocks) - 1, 256).astype(int)]
                 for block in blocks:
                     digest.update(array[block].tobytes())
@@ -364,8 +405,10 @@ def assemble(
         label_names=label_names,
         feature_names=feature_names,
     )
+    from sartor.data.rounding import check_values
+
     for name, column in data.columns.items():
-        _check_values(data, name, column)
+        check_values(data, name, column)
     return data
 
 
@@ -436,7 +479,7 @@ def _part_number(part: str) -> int:
     return PARTS.index(part)
 
 
-def _row_blocks(array: Column, size: int) -> list[slice]:
+def row_blocks(array: Column, size: int) -> list[slice]:
     """Slices of about `size` bytes that cover an array, so that a memmap is never loaded whole."""
     step = max(1, size * len(array) // max(1, array.nbytes))
     return [slice(i, i + step) for i in range(0, len(array), step)]
@@ -466,51 +509,12 @@ def _check_structure(data: ClientData) -> None:
         )
     if rows.dtype.kind != "i" or rows.min() < 0 or rows.max() >= n:
         raise DataError(f"rows must be integers in [0, {n}), the row numbers of the columns")
+    for name, column in (("time", data.time), ("groups", data.groups)):
+        if column is not None and column.shape != (n,):
+            raise DataError(f"{name!r} needs one value for each of {n} rows, got {column.shape}")
     for name, values in {"seen": data.seen, **data.metadata}.items():
         if values.shape != (p,):
             raise DataError(f"{name!r} needs one value for each of {p} clients, got {values.shape}")
-
-
-def _check_values(data: ClientData, name: str, column: Column) -> None:
-    """Refuse what models cannot compute with, block by block, naming client, column and row.
-
-    They need finite floats, labels from 0, and numbers that differ in 32 bits as well.
-    """
-    if column.dtype.kind not in "biuf":
-        raise DataError(
-            f"column {name!r} has type {column.dtype}: only booleans, integers and floats can be "
-            "used; encode it as numbers first"
-        )
-    from sartor.data.rounding import Rounding
-
-    signed_label = name == "y" and column.dtype.kind == "i"
-    if column.dtype.itemsize < 4 and not (signed_label or column.dtype.kind == "f"):
-        return
-    rounding = Rounding([name])
-
-    def entry_of(row: int) -> int:
-        return int(np.flatnonzero(data.rows == row)[0])
-
-    def owner_of(start: int, row: int) -> str:
-        return data.ids[data.owner_of(entry_of(start + row))]
-
-    for block in _row_blocks(column, 16 * _MEGABYTE):
-        values = column[block]
-        with np.errstate(over="ignore"):  # what overflows 32 bits is as bad as what is infinite
-            narrow = values.astype(np.float32, copy=False)
-            wrong = values < 0 if signed_label else ~np.isfinite(narrow)
-        if wrong.any():
-            where = np.unravel_index(int(wrong.argmax()), wrong.shape)
-            row = block.start + int(where[0])
-            entry = entry_of(row)
-            k = data.owner_of(entry)
-            need = "labels are counted from 0" if signed_label else "a finite number is needed"
-            raise DataError(
-                f"client {data.ids[k]!r}, column {name!r}, row {entry - data.bounds[k, 0]} of the "
-                f"client ({row} in all): {values[where]} found, {need}; correct or drop the row"
-            )
-        rounding.add(values, partial(owner_of, block.start))
-    rounding.refuse()
 
 
 def _check_split(data: ClientData, unseen: float, validation: float, test: float) -> None:

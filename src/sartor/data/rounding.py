@@ -1,10 +1,11 @@
-"""Numbers of 64 bits that would run together in the 32 bits that models compute with."""
+"""Values that models cannot compute with, such as those that run together in 32 bits."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
-from sartor.data.dataset import Column
+from sartor.data.dataset import MEGABYTE, ClientData, Column, row_blocks
 from sartor.errors import DataError
 from sartor.types import Floats
 
@@ -73,6 +74,46 @@ class Rounding:
                 f"client {who!r}, column {name!r}: {what} in 32 bits, which models compute with; "
                 f"subtract an offset first, such as its mean, {self._mean[j]:.0f}"
             )
+
+
+def check_values(data: ClientData, name: str, column: Column) -> None:
+    """Refuse what models cannot compute with, block by block, naming client, column and row.
+
+    They need finite floats, labels from 0, and numbers that differ in 32 bits as well.
+    """
+    if column.dtype.kind not in "biuf":
+        raise DataError(
+            f"column {name!r} has type {column.dtype}: only booleans, integers and floats can be "
+            "used; encode it as numbers first"
+        )
+    signed_label = name == "y" and column.dtype.kind == "i"
+    if column.dtype.itemsize < 4 and not (signed_label or column.dtype.kind == "f"):
+        return
+    rounding = Rounding([name])
+
+    def entry_of(row: int) -> int:
+        return int(np.flatnonzero(data.rows == row)[0])
+
+    def owner_of(start: int, row: int) -> str:
+        return data.ids[data.owner_of(entry_of(start + row))]
+
+    for block in row_blocks(column, 16 * MEGABYTE):
+        values = column[block]
+        with np.errstate(over="ignore"):  # what overflows 32 bits is as bad as what is infinite
+            narrow = values.astype(np.float32, copy=False)
+            wrong = values < 0 if signed_label else ~np.isfinite(narrow)
+        if wrong.any():
+            where = np.unravel_index(int(wrong.argmax()), wrong.shape)
+            row = block.start + int(where[0])
+            entry = entry_of(row)
+            k = data.owner_of(entry)
+            need = "labels are counted from 0" if signed_label else "a finite number is needed"
+            raise DataError(
+                f"client {data.ids[k]!r}, column {name!r}, row {entry - data.bounds[k, 0]} of the "
+                f"client ({row} in all): {values[where]} found, {need}; correct or drop the row"
+            )
+        rounding.add(values, partial(owner_of, block.start))
+    rounding.refuse()
 
 
 def _example(values: Column, client: Callable[[int], str]) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from sartor.trees import Tree
 from sartor.types import Bools, Floats, Ints
 
 BATCH = 128
-"""Examples scored at a time."""
+"""Examples scored at a time, at most."""
 
 CHUNK = 16
 """Batches scored in one call when a model is shared."""
@@ -167,7 +167,8 @@ class EachScorer:
     ) -> None:  # fmt: skip
         devices = len(engine.local_devices())
         self.lanes = -(-lanes // devices) * devices
-        self.steps = -(-most // BATCH)
+        self.batch = min(BATCH, 1 << (most - 1).bit_length())  # few sizes, so few programs
+        self.steps = -(-most // self.batch)
         self.central = central
         self.run = _each(objective, engine)
         self.reader = source(engine, data, self.lanes * most + 1)
@@ -176,15 +177,15 @@ class EachScorer:
         self, params: Stack, jobs: Job, spans: Spans, against: Against | None = None
     ) -> list[Scored]:
         """Score some examples of each client under its own model, and under a central one."""
-        sizes, rows = spans.sizes, spans.rows(self.steps * BATCH)
-        grid = padded(rows, self.lanes).reshape(self.lanes, self.steps, BATCH)
+        sizes, rows = spans.sizes, spans.rows(self.steps * self.batch)
+        grid = padded(rows, self.lanes).reshape(self.lanes, self.steps, self.batch)
         columns, places = self.reader.load(grid.transpose(1, 0, 2))
         chosen = None if against is None else against.chosen
         stack, jobs, chosen = jax.tree.map(
             lambda leaf: _filled(leaf, self.lanes), (params, jobs, chosen)
         )
         rest = None if against is None else against._replace(chosen=None)
-        needed = np.int32(-(-int(sizes.max()) // BATCH))
+        needed = np.int32(-(-int(sizes.max()) // self.batch))
         found = self.run(self.central, rest, columns, places, needed, stack, jobs, chosen)
         found = [np.asarray(values) for values in found]
         return [_scored([values[k, :n] for values in found]) for k, n in enumerate(sizes)]

@@ -13,6 +13,7 @@ import numpy as np
 
 from sartor.central import BregmanClusters, FedAvg, HypCluster
 from sartor.data import ClientData, from_dict
+from sartor.experiments.common import PAPER
 from sartor.models import Model, Params, categorical, logistic
 from sartor.personal import Local, Mapper, PersonalModels
 from sartor.types import Ints
@@ -46,9 +47,9 @@ def global_model(seed: int = 0) -> list[Finding]:
     y = np.stack([x[0, :, 0] > 0, x[1, :, 0] < 0]).astype(int)
     data = from_dict({f"client-{k + 1}": {"x": x[k], "y": y[k]} for k in range(2)})
     data = data.split(test=0.5, seed=seed)
-    model = logistic(features=1, classes=2)
+    model = logistic(features=1, classes=2, scale=False)
     central = FedAvg(rounds=20, cohort=2, learning_rate=0.1).fit(model, data, seed=seed)
-    local = Local(epochs=20, learning_rate=0.5).fit(model, data, seed=seed)
+    local = Local(epochs=20, learning_rate=0.5, **PAPER).fit(model, data, seed=seed)
     errors = [1 - np.asarray(m.evaluate(data).accuracy) for m in (central, local)]
     shared, own = float(errors[0].mean()), float(errors[1].max())
     what, expected = "error of the global model, mean of both clients", "0.5, whatever the model"
@@ -130,7 +131,7 @@ def separate_and_joint(seed: int = 0) -> list[Finding]:
     ).fit(model, data, seed=seed)
     common: dict[str, Any] = {
         "local": point_mass(symbols), "select": "kfold", "folds": folds, "cohort": len(data),
-        "central_epochs": 0, "central_learning_rate": 15.0,
+        "central_epochs": 0, "central_learning_rate": 15.0, **PAPER,
     }  # fmt: skip
     apart = Mapper(joint=False, **common).fit(central, data, seed=seed)
     joint = Mapper(rounds=50, **common).fit(central, data, seed=seed)
@@ -164,7 +165,7 @@ def clustering(seed: int = 0) -> list[Finding]:
     """Section 4: Bregman clustering splits on the background, HypCluster on the task."""
     data, task, background = faces(seed=seed)
     data = data.split(test=0.3, seed=seed)
-    model = logistic(features=12, classes=2)
+    model = logistic(features=12, classes=2, scale=False)
     settings: dict[str, Any] = {"q": 2, "rounds": 100, "cohort": 20, "learning_rate": 0.1}
 
     def split(algorithm: Any) -> tuple[float, float, float]:

@@ -30,6 +30,9 @@ COVER = tuple(i / 10 for i in range(11))
 TRIALS = "trials.safetensors"
 """The file, next to the clients' models, that keeps the losses of trials."""
 
+LATEST = 2
+"""Parts that are held out where examples have times: the last ones."""
+
 SPEAKS = 4
 """Held-out examples from which on a client says something about itself."""
 
@@ -95,7 +98,8 @@ def make_trials(data: ClientData, select: Select, folds: int, seed: int) -> Tria
 
     By hold-out, a client is tried on its validation part, which nothing was trained on. One that
     has none, or chooses by ``"kfold"``, is tried on each of ``folds`` parts of its training part
-    after training on the others; with one example it cannot be tried at all.
+    after training on the others; with one example it cannot be tried at all. Rows with groups stay
+    together. Rows with times are tried on the last two parts, after training on what was before.
     """
     begin, end, after = data.bounds[:, :3].T
     sizes = end - begin
@@ -111,22 +115,45 @@ def make_trials(data: ClientData, select: Select, folds: int, seed: int) -> Tria
     trained, held = positions(data, once, "train"), positions(data, once, part)
     parts = [(once, np.zeros_like(once), sizes[once], trained, data.sizes(part)[once], held)]
 
-    # The others deal their shuffled examples out to the folds in turn.
     several = np.flatnonzero(how == "kfold")
-    count = np.minimum(folds, sizes[several])
-    order = shuffles(mix(seed, "folds", data.hashes[several]), sizes[several])
-    owner, place = ragged(sizes[several])
-    rows = begin[several][owner] + order
-    for fold in range(count.max(initial=0)):
-        has, out = fold < count, place % count[owner] == fold
-        here, held_sizes = several[has], np.bincount(owner[out], minlength=len(several))[has]
-        trained, held = rows[has[owner] & ~out], rows[out]
-        number = np.full_like(here, fold)
-        parts.append((here, number, sizes[here] - held_sizes, trained, held_sizes, held))
+    rows, owner, block = _blocks(data, several, folds, seed)
+    last = np.zeros(len(several), np.int64)
+    np.maximum.at(last, owner, block)
+    how[several] = "prior"
+    for fold in range(int(last.max(initial=-1)) + 1):
+        out, trains = block == fold, block != fold
+        if data.time is not None:
+            out, trains = out & (fold > last - LATEST)[owner], block < fold
+        held_sizes, left = (np.bincount(owner[a], minlength=len(several)) for a in (out, trains))
+        has = (held_sizes > 0) & (left > 0)
+        here, number = several[has], np.full(int(has.sum()), fold)
+        trained, held = rows[has[owner] & trains], rows[has[owner] & out]
+        parts.append((here, number, left[has], trained, held_sizes[has], held))
+        how[here] = "kfold"
 
     client, number, *pools = (np.concatenate(column) for column in zip(*parts, strict=True))
     train, tried = (Spans(np.cumsum(n) - n, n, pool) for n, pool in (pools[:2], pools[2:]))
     return Trials(client, number, train, tried, how.astype(str))
+
+
+def _blocks(data: ClientData, clients: Ints, folds: int, seed: int) -> tuple[Ints, Ints, Ints]:
+    """The training examples of some clients: position, client by number, and part by number.
+
+    Clients deal their shuffled examples out to the parts in turn; by time, parts follow each other.
+    Of groups, the same ones are in the same part for all clients.
+    """
+    sizes = data.sizes("train")[clients]
+    owner, place = ragged(sizes)
+    rows = positions(data, clients, "train")
+    count = np.minimum(folds, sizes)[owner]
+    if data.time is not None:
+        rows = rows[np.lexsort((data.time[data.rows[rows]], owner))]
+        return rows, owner, place * count // sizes[owner]
+    if data.groups is not None:
+        block = mix(seed, "folds", data.groups[data.rows[rows]]) % np.uint64(folds)
+        return rows, owner, block.astype(np.int64)
+    order = shuffles(mix(seed, "folds", data.hashes[clients]), sizes)
+    return data.bounds[clients, 0][owner] + order, owner, place % count
 
 
 def trial_jobs(data: ClientData, trials: Trials, seed: int, cluster: Ints, cover: Floats) -> Jobs:

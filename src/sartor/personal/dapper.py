@@ -26,7 +26,7 @@ from sartor.models import Model
 from sartor.personal.base import Personal
 from sartor.personal.choosing import COVER, Choices, Select, as_cover
 from sartor.personal.objectives import Guaranteed, Theory, Weighted, average_of, averaged_sgd
-from sartor.personal.sources import Sample, clients_sample, generated, public_sample
+from sartor.personal.sources import Sample, check_company, clients_sample, generated, public_sample
 from sartor.personal.statistics import Solver
 from sartor.personal.task import Source, Task
 from sartor.randomness import Words, mix, uniforms
@@ -112,6 +112,8 @@ class Dapper(Personal):
         by_cluster: tuple[Any, ...] = ()
         if self.mixture == "cluster" and task.central is not None:
             by_cluster = task.cluster, task.central.members(task.data)
+        if self.source in ("clients", "statistics"):
+            check_company(task.data, *by_cluster)
         if self.source == "statistics":
             return Solver.of(task.data, *by_cluster)
         if public is not None:
@@ -127,7 +129,9 @@ class Dapper(Personal):
     def check(
         self, model: Model, data: ClientData, public: Any = None, sampler: Any = None
     ) -> None:
-        """Refuse a source that does not fit the model, or what was given to ``fit``."""
+        """Refuse a source that does not fit the model, the data, or what was given to ``fit``."""
+        if self.source in ("clients", "statistics") and len(data) == 1:
+            check_company(data)
         if public is not None and self.source != "public":
             raise ConfigError("Dapper: give public= to fit together with source='public'")
         if public is None and self.source == "public":

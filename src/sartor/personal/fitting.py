@@ -321,7 +321,7 @@ def fit(
     recipe = algorithm.recipe(task.model, data)
     store: ModelStore | None = None
     if keep:  # finished models of other work are refused now, and unfinished ones deleted
-        store = ModelStore(leaf_shapes(recipe.objective), folder, identity, expected=len(data))
+        store = ModelStore(leaf_shapes(recipe.objective), folder, identity, data.ids)
     task = algorithm.begin(task, folder, progress)._replace(given=task.central)
     if task.central is None and not recipe.objective.standalone:
         raise ConfigError(

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central import CentralModel
-from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, write_manifest
+from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, refuse_loss, write_manifest
 from sartor.central.model import (
     as_inputs,
     count_inputs,
@@ -318,10 +318,13 @@ class PersonalModels:
     ) -> tuple[Scored, Floats]:
         """Examples of these clients under their own models, and everybody's under each of them."""
         sizes, first = data.sizes(part), data.bounds[:, PARTS.index(part)]
-        lanes, most = self.store.widest, max(int(sizes.max()), len(everybody))
-        scorer = EachScorer(
-            self.objective, data, self.hypotheses, self.engine, lanes=lanes, most=most
-        )
+        scorer, mixture = (
+            EachScorer(
+                self.objective, data, self.hypotheses, self.engine,
+                lanes=self.store.widest, most=most,
+            )
+            for most in (int(sizes.max()), max(1, len(everybody)))
+        )  # fmt: skip
         place = {data.ids[k]: k for k in clients}
         own: dict[int, Scored] = {}
         mixed = np.zeros(len(data))
@@ -338,7 +341,7 @@ class PersonalModels:
             own.update(zip(here, results, strict=True))
             if len(everybody):
                 same = Spans(np.zeros_like(here), np.full_like(here, len(everybody)), everybody)
-                results = scorer.score(stack, jobs, same)
+                results = mixture.score(stack, jobs, same)
                 mixed[here] = [r.loss.mean(dtype=np.float64) for r in results]
         together = jax.tree.map(lambda *parts: np.concatenate(parts), *(own[k] for k in clients))
         return together, mixed[clients]
@@ -351,13 +354,19 @@ class PersonalModels:
         return np.sort(positions(data, seen, part)[order[:count]])
 
     @checks_arguments
-    def save(self, directory: AnyPath) -> None:
-        """Write all models as safetensors with a JSON manifest; :func:`sartor.load` reads them."""
+    def save(self, directory: AnyPath, *, replace: bool = False) -> None:
+        """Write all models as safetensors with a JSON manifest; :func:`sartor.load` reads them.
+
+        Args:
+            directory: where to. Models of the same clients, or of some of them, are replaced.
+            replace: whether to replace models of other clients, too, which are lost then.
+        """
         path = Path(directory)
         if self.store.directory is not None and path.resolve() == self.store.directory.resolve():
             with locked(path):
                 self._write_central(path)
             return
+        refuse_loss(path, self.clients, replace)
         with replacing(path, is_models) as folder:
             self.store.copy_to(folder)
             self._write_central(folder)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sartor.data import ClientData
 from sartor.data.names import check_names
 from sartor.engine import Jobs, in_order, padded, positions
-from sartor.errors import DataError
+from sartor.errors import DataError, warn
 from sartor.personal.task import Task
 from sartor.randomness import Words, key_data, mix, uniforms
 from sartor.types import Bools, Ints
@@ -58,16 +58,20 @@ class Sample(NamedTuple):
         drawn = self.pool[place]
         if jobs.fold is None or not jobs.fold.any():
             return drawn
-        begin, end = self.mine[client, 0], self.mine[client, 1]
-        rest = count - (end - begin)
-        toss = uniforms(mix(words[client], "again", slot))
-        other = first + (toss * rest).astype(int)
+        inside = (place >= self.mine[client, 0]) & (place < self.mine[client, 1])
+        again = np.nonzero(by_lane(jobs.fold) & inside)  # few, where there are many clients
+        job = again[1]
+        client = jobs.client[job]
+        begin, end = self.mine[client].T
+        rest = self.counts[client] - (end - begin)
+        toss = uniforms(mix(words[client], "again", np.broadcast_to(slot, place.shape)[again]))
+        other = self.first[client] + (toss * rest).astype(int)
         other = np.where(other >= begin, other + (end - begin), other)
-        elsewhere = self.pool[np.where(rest > 0, other, place)]
+        elsewhere = self.pool[np.where(rest > 0, other, begin)]
         # A client that is alone in Ĉ is left with what the trial trains on.
-        own = by_lane(jobs.train.first) + (toss * by_lane(jobs.train.sizes)).astype(int)
-        again = by_lane(jobs.fold) & (place >= begin) & (place < end)
-        return np.where(again, np.where(rest > 0, elsewhere, jobs.train.at(own)), drawn)
+        own = jobs.train.first[job] + (toss * jobs.train.sizes[job]).astype(int)
+        drawn[again] = np.where(rest > 0, elsewhere, jobs.train.at(own))
+        return drawn
 
 
 def circles(
@@ -95,6 +99,29 @@ def circles(
     inside = members[seen].T
     number, place = np.nonzero(inside | ~inside.any(axis=1, keepdims=True))
     return of, number, seen[place], len(inside)
+
+
+def check_company(
+    data: ClientData, cluster: Ints | None = None, members: Bools | None = None
+) -> None:
+    """Warn of clients that are alone in their Ĉ; refuse data where all are."""
+    of, number, order, several = circles(data, cluster, members)
+    sizes = data.sizes("train")
+    alone = data.seen & (np.bincount(number, sizes[order], several)[of] == sizes)
+    if not alone.any():
+        return
+    named = ", ".join(repr(data.ids[k]) for k in np.flatnonzero(alone)[:3])
+    where = "the data" if cluster is None else "their clusters"
+    if alone.all():
+        raise DataError(
+            f"Dapper: nobody else is in {where} ({named}), so there is nothing to mix with; "
+            + "give fit the other clients' data too, or as public=data with source='public'"
+            + ", or set mixture to 'all'" * (cluster is not None)
+        )
+    warn(
+        f"Dapper: {alone.sum()} of {len(data)} clients have no other seen client in {where} "
+        f"({named}); all that they mix with is their own examples"
+    )
 
 
 def clients_sample(

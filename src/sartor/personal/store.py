@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -97,7 +97,7 @@ class ModelStore:
         identity: the work that the shards come from. Existing shards of the same work are used,
             and those of unfinished other work are deleted. Without an identity, all shards are
             used.
-        expected: how many clients there will be.
+        clients: the clients that there will be. Unfinished work of others is not deleted.
     """
 
     def __init__(
@@ -105,14 +105,14 @@ class ModelStore:
         shapes: Mapping[str, Any],
         directory: Path | None = None,
         identity: str = "",
-        expected: int = 0,
+        clients: Collection[str] = (),
     ) -> None:
         self.shapes = dict(shapes)
         self.identity = identity
         self.bytes = sum(
             int(np.prod(s.shape)) * np.dtype(s.dtype).itemsize for s in shapes.values()
         )
-        if directory is None and self.bytes * expected > IN_MEMORY:
+        if directory is None and self.bytes * len(clients) > IN_MEMORY:
             with explaining_writes(tempfile.gettempdir()):
                 directory = Path(tempfile.mkdtemp(prefix="sartor-models-"))
             self._cleanup = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
@@ -120,24 +120,34 @@ class ModelStore:
         self.shards: list[Shard] = []
         self._places: dict[str, tuple[int, int]] = {}
         if directory is not None:
-            self._find(directory)
+            self._find(directory, set(clients))
 
-    def _find(self, directory: Path) -> None:
+    def _find(self, directory: Path, clients: set[str]) -> None:
         if self.identity and directory.exists():
             _refuse_foreign(directory)
+        others = []
         for path in sorted(directory.glob("shard-[0-9]*.safetensors")):
             shard = Shard.at(path)
             if self.identity in ("", shard.identity):
                 if self.identity:  # the work resumes, and does not make these models again
                     verify_tree(path)
                 self._note(shard)
-            elif (directory / MANIFEST).exists():
-                raise FileError(
-                    f"{directory} holds finished models of other work; choose another directory, "
-                    "or delete it"
-                )
             else:
-                path.unlink()
+                others.append((path, shard.ids))
+        if others and (directory / MANIFEST).exists():
+            raise FileError(
+                f"{directory} holds finished models of other work; choose another directory, or "
+                "delete it"
+            )
+        lost = {client for _, ids in others for client in ids} - clients
+        if lost:
+            raise FileError(
+                f"{directory} holds models of {len(lost)} clients that are not among these "
+                f"({min(lost)!r} …), from work that was not saved; choose another directory, or "
+                "delete it"
+            )
+        for path, _ in others:
+            path.unlink()
 
     def __len__(self) -> int:
         return len(self._places)

@@ -66,7 +66,7 @@ class Events:
     """The log of a run: one JSON object a line."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self._round = path, 0
 
     def start(self, done: int | None) -> None:
         """Start a new log; or resume after ``done`` rounds, and drop the lines of later ones."""
@@ -99,9 +99,12 @@ class Events:
 
     def rounds(self, chunk: Chunk, sizes: Ints) -> None:
         """Append a line for each round of a chunk; ``sizes`` are the clients' training examples."""
+        if chunk.start < self._round:  # training diverged, and started anew
+            self.start(chunk.start)
         seconds = round(chunk.seconds / (chunk.stop - chunk.start), 6)
         for number, loss in enumerate(mean_loss(chunk, sizes), chunk.start + 1):
             self.write("round", round=number, loss=float(loss), seconds=seconds)
+        self._round = chunk.stop
 
     def write(self, event: str, **fields: Any) -> None:
         """Append a line."""

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sartor.central import Agnostic, Central, FedAvg, HypCluster
+from sartor.experiments.common import PAPER
 from sartor.experiments.emnist.settings import EmnistSettings, Order
 from sartor.personal import Dapper, Finetune, Local, Mapper, Personal
 
 ORDERS: tuple[Order, ...] = ("id", "high school last")
 """Orders of writers that are not shuffled."""
 
-FINETUNED = {"finetune": Finetune(epochs=5, learning_rate=0.01)}
+FINETUNED = {"finetune": Finetune(epochs=5, learning_rate=0.01, **PAPER)}
 
 
 class Family(NamedTuple):
@@ -79,7 +80,7 @@ def _row(settings: EmnistSettings, row: str) -> Family:
     }
     if row == "fedavg" and "controls" in settings.parts:
         # The paper's step sizes differ between algorithms; these controls exchange them.
-        personal["finetune with Dapper's steps"] = Finetune(epochs=5, learning_rate=0.04)
+        personal["finetune with Dapper's steps"] = Finetune(epochs=5, learning_rate=0.04, **PAPER)
         personal["dapper with Finetune's steps"] = _dapper(settings.cover, 0.01)
         personal["mapper without joint rounds"] = _mapper(settings, central, 0)
         personal["mapper without joint rounds, with Finetune's steps"] = dataclasses.replace(
@@ -91,14 +92,14 @@ def _row(settings: EmnistSettings, row: str) -> Family:
 
 
 def _dapper(cover: tuple[float, ...], learning_rate: float = 0.04) -> Dapper:
-    return Dapper(epochs=1, learning_rate=learning_rate, r=5, cover=cover)
+    return Dapper(epochs=1, learning_rate=learning_rate, r=5, cover=cover, **PAPER)
 
 
 def _mapper(settings: EmnistSettings, central: FedAvg, joint: int) -> Mapper:
     """Joint rounds use the central model's own hyper-parameters."""
     return Mapper(
         epochs=1, learning_rate=0.03, cover=settings.cover, rounds=joint, cohort=settings.cohort,
-        central_learning_rate=central.learning_rate,
+        central_learning_rate=central.learning_rate, **PAPER,
     )  # fmt: skip
 
 
@@ -121,7 +122,7 @@ def _local(settings: EmnistSettings) -> list[Family]:
     """The paper has no such row, so validation chooses the settings."""
     epochs = (20, 50) if settings.quick else (100, 200, 400, 800)
     grid = [{"learning_rate": rate, "epochs": n} for n in epochs for rate in (0.05, 0.1, 0.2)]
-    return [Family("local", None, {"local": Local()}, grid=tuple(grid))]
+    return [Family("local", None, {"local": Local(**PAPER)}, grid=tuple(grid))]
 
 
 def _controls(settings: EmnistSettings) -> list[Family]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from sartor.central import CentralModel, FedAvg, HypCluster
 from sartor.data import ClientData
+from sartor.experiments.common import PAPER
 from sartor.experiments.synthetic.population import (
     CLIENTS,
     SYMBOLS,
@@ -122,26 +123,27 @@ def hypcluster(q: int) -> MakeAlgorithm:
 def local(times: int) -> MakeAlgorithm:
     """Local, with ``times`` times the usual steps."""
     return lambda samples, rate, start: Local(
-        epochs=times * epochs_for(samples), batch=BATCH, learning_rate=rate
+        epochs=times * epochs_for(samples), batch=BATCH, learning_rate=rate, **PAPER
     )
 
 
 def dapper(cover: tuple[float, ...]) -> MakeAlgorithm:
     """Dapper with candidates for λ; an epoch has five times as many samples as the client."""
     return lambda samples, rate, start: Dapper(
-        epochs=max(1, epochs_for(samples) // 5), batch=BATCH, learning_rate=rate, cover=cover
-    )
+        epochs=max(1, epochs_for(samples) // 5), batch=BATCH, learning_rate=rate, cover=cover,
+        **PAPER,
+    )  # fmt: skip
 
 
 def _finetune(samples: int, rate: float, start: Any) -> Finetune:
-    return Finetune(epochs=epochs_for(samples), batch=BATCH, learning_rate=rate)
+    return Finetune(epochs=epochs_for(samples), batch=BATCH, learning_rate=rate, **PAPER)
 
 
 def _mapper(samples: int, rate: float, start: Any) -> Mapper:
     return Mapper(
         epochs=epochs_for(samples), batch=BATCH, learning_rate=rate, cover=COVER,
         rounds=JOINT_ROUNDS, cohort=CLIENTS,
-        central_learning_rate=float(start.algorithm["learning_rate"]),
+        central_learning_rate=float(start.algorithm["learning_rate"]), **PAPER,
     )  # fmt: skip
 
 
