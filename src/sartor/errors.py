@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from os import PathLike
@@ -19,6 +21,14 @@ def nearest(name: str, names: Iterable[str], otherwise: str = "there is") -> str
     if near := get_close_matches(name, names, n=1, cutoff=0.5):
         return f"did you mean {near[0]!r}?"
     return f"{otherwise} {', '.join(names[:30])}{', ...' if len(names) > 30 else ''}"
+
+
+def warn(message: str) -> None:
+    """Warn of something, at the line where the user's code calls Sartor, however deep this is."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "sartor":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
 
 
 class SartorError(Exception):

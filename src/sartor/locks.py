@@ -12,11 +12,10 @@ import fcntl
 import os
 import socket
 import threading
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from sartor.errors import FileError, explaining_writes
+from sartor.errors import FileError, explaining_writes, warn
 
 LOCK = ".sartor.lock"
 """The lock of a directory, and the end of the names of other locks."""
@@ -103,10 +102,9 @@ def _acquire(place: Path, lock: Path, wait: bool, made: list[Path]) -> int:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             if error.errno in _WITHOUT:
-                warnings.warn(
+                warn(
                     f"the file system of {place} has no locks: make sure that only one process "
-                    "writes there",
-                    stacklevel=5,
+                    "writes there"
                 )
                 return handle
             with open(handle, encoding="utf-8", errors="replace") as file:

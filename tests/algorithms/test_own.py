@@ -178,5 +178,5 @@ def test_an_optimizer_takes_its_options_as_keywords():
     assert dataclasses.replace(named, name="adam").options == named.options
     with pytest.raises(ConfigError, match="takes no 'learning_rat'; did you mean"):
         sartor.Optimizer("sgd", learning_rat=0.1)
-    with pytest.raises(ConfigError, match="learning_rate must be a number"):
+    with pytest.raises(ConfigError, match="learning_rate must be a positive number"):
         sartor.Optimizer("sgd", learning_rate="fast")

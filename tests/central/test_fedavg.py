@@ -310,7 +310,10 @@ def test_divergence_names_the_round_and_the_client():
         ({"cohort": 2.5}, r"cohort.*whole number.*2\.5"),
         ({"learning_rate": -1.0}, r"learning_rate must be a positive number.*-1"),
         ({"learning_rate": "0.1"}, r"learning_rate must be a positive number.*'0.1'"),
-        ({"client_optimizer": {"name": "adam", "learning_rate": [1]}}, r"must be a number"),
+        (
+            {"client_optimizer": {"name": "adam", "learning_rate": [1]}},
+            r"must be a positive number",
+        ),
         ({"weights": "sizes"}, r"weights.*'size'.*'uniform'.*'sizes'"),
         ({"server_momentum": 1.5}, r"server_momentum.*1\.5"),
         ({"client_optimizer": {"name": "adamm"}}, r"'adamm'.*did you mean 'adam'"),

@@ -165,21 +165,21 @@ def test_who_knows_the_population_reads_better():
     ("argument", "value", "remedy"),
     [
         ("writers", 0, "at least 1"),
-        ("writers", 2.5, "an integer"),
-        ("images", 0, "a positive integer"),
+        ("writers", 2.5, "a whole number"),
+        ("images", 0, "a whole number of at least 1"),
         ("images", 1, "test=0"),
-        ("images", 1.5, "a positive integer"),
-        ("images", [5, 6], "or 3 such"),
+        ("images", 1.5, "a whole number of at least 1"),
+        ("images", [5, 6], "one number, or 3"),
         ("images", [5, 6, 1], "test=0"),
-        ("second", 1.1, r"\[0, 1\]"),
-        ("second", float("nan"), r"\[0, 1\]"),
-        ("second", "half", r"\[0, 1\]"),
+        ("second", 1.1, "from 0 to 1"),
+        ("second", float("nan"), "from 0 to 1"),
+        ("second", "half", "from 0 to 1"),
         ("test", 1, r"\[0, 1\)"),
         ("test", -0.1, r"\[0, 1\)"),
         ("test", "some", r"\[0, 1\)"),
-        ("seed", "a", "an integer"),
+        ("seed", "a", "a whole number"),
     ],
 )
 def test_wrong_arguments(argument, value, remedy):
-    with pytest.raises(ConfigError, match=f"{argument}=.*{remedy}"):
+    with pytest.raises(ConfigError, match=f"{argument}( must be|=).*{remedy}"):
         handwriting(**{"writers": 3, argument: value})

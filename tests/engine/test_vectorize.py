@@ -131,5 +131,5 @@ def test_it_stops_when_it_is_told_to():
 
 
 def test_a_width_of_nothing():
-    with pytest.raises(ConfigError, match="width=0"):
+    with pytest.raises(ConfigError, match="width must be"):
         side_by_side(abs, [1], width=0)

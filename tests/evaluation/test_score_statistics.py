@@ -341,7 +341,7 @@ def test_infinite_losses_are_equal_to_each_other_and_prove_nothing():
 def test_gains_need_a_baseline_and_a_metric():
     with pytest.raises(DataError, match="'own' have no baseline"):
         gains(scores("own"), "loss")
-    with pytest.raises(ConfigError, match="'loss' or 'accuracy'"):
+    with pytest.raises(ConfigError, match=r"'loss', 'accuracy'|'loss' or 'accuracy'"):
         gains(scores("own", baseline=scores("b")), "auc")
     with pytest.raises(DataError, match="has no accuracy"):
         gains(scores("own", baseline=scores("b")), "accuracy")

@@ -184,7 +184,7 @@ def test_the_same_arguments_give_the_same_model():
         (lambda: sartor.models.logistic(0, 3), r"features.*at least 1.*got 0"),
         (lambda: sartor.models.categorical(2.5), r"symbols.*whole number"),
         (lambda: sartor.models.mlp(3), r"either classes.*or outputs"),
-        (lambda: sartor.models.cnn(smoothing=1.0), r"smoothing must be in \[0, 1\)"),
+        (lambda: sartor.models.cnn(smoothing=1.0), r"smoothing must be a number in \[0, 1\)"),
         (lambda: Model(lambda k: 0, lambda p, x, k: x), r"needs classes"),
     ],
 )

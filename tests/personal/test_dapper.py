@@ -166,14 +166,14 @@ def pair(columns):
     ("settings", "message"),
     [
         ({"cover": ()}, "the cover is empty"),
-        ({"cover": (0.5, 1.2)}, r"between 0 and 1 \(got 1.2\)"),
-        ({"cover": (-0.1,)}, "between 0 and 1"),
-        ({"cover": ("half",)}, "between 0 and 1"),
+        ({"cover": (0.5, 1.2)}, r"from 0 to 1 \(got 1.2\)"),
+        ({"cover": (-0.1,)}, "from 0 to 1"),
+        ({"cover": ("half",)}, "from 0 to 1"),
         ({"r": 0}, "r must be a whole number"),
         ({"step": "both"}, "step must be one of"),
         ({"select": "test"}, "select must be one of"),
         ({"source": "web"}, "source must be one of"),
-        ({"folds": 1}, "folds must be at least 2"),
+        ({"folds": 1}, "folds must be a whole number from 2"),
     ],
 )
 def test_bad_settings(settings, message):
@@ -308,7 +308,7 @@ def test_the_theorem_holds_on_a_strongly_convex_problem():
         assert objective(h_c, k, 0.9) - objective(best, k, 0.9) > 1.1 * epsilon
     with pytest.raises(ConfigError, match="one pass of SGD"):
         Dapper(theory=theory, step="weight")
-    with pytest.raises(ConfigError, match="must be positive"):
+    with pytest.raises(ConfigError, match="must be a positive number"):
         Theory(mu=0, G=1, R=1)
 
 

@@ -189,7 +189,7 @@ def test_work_of_another_local_model_or_in_finished_models_is_not_taken_for_ours
     ("settings", "message"),
     [
         ({"cover": ()}, "the cover is empty"),
-        ({"cover": (2,)}, "between 0 and 1"),
+        ({"cover": (2,)}, "from 0 to 1"),
         ({"rounds": -1}, "rounds must be a whole number"),
         ({"central_epochs": 0.5}, "central_epochs must be a whole number"),
         ({"select": "test"}, "select must be one of"),

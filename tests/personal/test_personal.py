@@ -382,7 +382,7 @@ def test_clients_are_trained_and_kept_a_block_at_a_time():
 def test_errors_of_use(data, central):
     with pytest.raises(ConfigError, match=r"starts from a central model.*FedAvg"):
         plain.Finetune().fit(MODEL, data)
-    with pytest.raises(ConfigError, match="got int"):
+    with pytest.raises(ConfigError, match=r"central must be a central model.*\(got 3\)"):
         plain.Finetune().fit(3, data)
     with pytest.raises(ConfigError, match="layers is empty"):
         plain.Finetune(layers=()).fit(central, data)
@@ -401,9 +401,9 @@ def test_errors_of_use(data, central):
     with pytest.raises(ConfigError, match="cluster=0 to 0"):
         central.predict(data.columns["x"], cluster=7)
     for fit in (sartor.FedAvg(rounds=1).fit, plain.Local().fit):
-        with pytest.raises(DataError, match=r"ClientData.*from_frame"):
+        with pytest.raises(ConfigError, match=r"data must be sartor's ClientData.*from_frame"):
             fit(MODEL, [1, 2, 3])
-    with pytest.raises(ConfigError, match="is needed first"):
+    with pytest.raises(ConfigError, match="model must be a model such as"):
         sartor.FedAvg(rounds=1).fit(data, MODEL)
     with pytest.raises(ConfigError, match="optimizer must be a"):
         plain.Finetune(optimizer="adam")

@@ -178,7 +178,7 @@ def test_what_is_wrong_is_said_and_leaves_nothing_behind(sartor, people, tmp_pat
         (people, "--set", "local.epoch=3"): "local.epoch does not exist; did you mean 'epochs'?",
         (people, "--set", "cluster.q=0"): "q",
         (people, "--model", "logstic"): "did you mean 'logistic'?",
-        (people, "--folds", "2"): "folds=2: at least 3",
+        (people, "--folds", "2"): "folds must be a whole number from 3",
         (people, "--set", "locl.epochs=2"): "locl does not exist; did you mean 'local'?",
         (people, "--set", "central.name=HypCluster"): "makes several models",
         (people.with_name("run.toml"),): "is a configuration; run it first",

@@ -136,8 +136,8 @@ def test_two_of_a_kind_get_numbers(tmp_path):
         (("engine.devices=99",), ConfigError, "engine.devices is 99"),
         (("model.name=logistic",), ConfigError, "model 'logistic' needs features"),
         (("model.symbols=3",), DataError, "out of range for a model of 3 classes"),
-        (("split.test=1.5",), ConfigError, "test=1.5: a fraction"),
-        (("data.symbols=2",), ConfigError, "symbols=2"),
+        (("split.test=1.5",), ConfigError, "split.test must be a number in"),
+        (("data.symbols=2",), ConfigError, "data.symbols must be"),
         (("personal=[{name='Dapper',source='public'}]",), ConfigError, "cannot be run from"),
         (("personal=[{name='Dapper',source='statistics'}]",), ConfigError, "linear regression"),
         (("personal=[{name='Mapper',keep_local=true}]",), ConfigError, "validation = 0.2"),
@@ -221,7 +221,7 @@ def test_a_configuration_object_is_checked_like_a_file(tmp_path):
     with pytest.raises(ConfigError, match="did you mean 'categorical'"):
         run(wrong, tmp_path / "out")
     unwritable = sartor.FedAvg(client_optimizer=optax.sgd(0.1))
-    with pytest.raises(ConfigError, match=r"central.client_optimizer must be a table"):
+    with pytest.raises(ConfigError, match=r"central.client_optimizer must be .* a table"):
         run(dataclasses.replace(config(), central=unwritable), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

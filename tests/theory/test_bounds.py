@@ -243,7 +243,7 @@ def test_a_bound_scaled_down_to_what_was_found_would_not(covered):
 @pytest.mark.parametrize("delta", [0, 1, -0.1, 1.5, math.nan])
 @each
 def test_a_probability_that_is_none(name, delta):
-    with pytest.raises(ConfigError, match=r"delta=.*between 0 and 1"):
+    with pytest.raises(ConfigError, match=r"delta must be a number between 0 and 1"):
         ALL[name](delta=delta)
 
 
@@ -252,12 +252,12 @@ def test_a_probability_that_is_none(name, delta):
     [
         (
             {"m": 0},
-            "m(_k)?=0: it must be positive and finite; a client without samples has no bound",
+            "m(_k)? must be a positive number \\(got 0\\)",
         ),
-        ({"m": -3}, "m(_k)?=-3"),
-        ({"d": 0}, "d(_c)?=0: it must be positive"),
-        ({"constants": "papers"}, "constants='papers': choose 'paper' or 'derived'"),
-        ({"bound": 0}, "bound=0"),
+        ({"m": -3}, "m(_k)? must be a positive"),
+        ({"d": 0}, "d(_c)? must be a positive number"),
+        ({"constants": "papers"}, "constants must be one of 'paper', 'derived'"),
+        ({"bound": 0}, "bound must be a positive"),
     ],
 )
 @each
@@ -269,27 +269,27 @@ def test_what_is_wrong_is_named(name, wrong, words):
 def test_more_that_is_wrong():
     told = {"m": 10, "d": 1, "delta": 0.1, "disc": 0.1, "epsilon": 0.0}
     for wrong, words in (
-        ({"skewness": 0.5, "cover": 2}, "skewness=0.5: it must be at least 1"),
-        ({"skewness": 1, "cover": 2.5}, "cover=2.5: it must be a whole number"),
+        ({"skewness": 0.5, "cover": 2}, "skewness must be a number of at least"),
+        ({"skewness": 1, "cover": 2.5}, "cover must be a whole number"),
     ):
         with pytest.raises(ConfigError, match=words):
             bounds.agnostic(**told, **wrong)
     several = np.array([0.1, 0.2])
-    with pytest.raises(ConfigError, match="disc: one number is needed, got ndarray"):
+    with pytest.raises(ConfigError, match=r"disc must be a number of at least 0 .got ndarray"):
         bounds.global_(m=10, d=1, delta=0.1, disc=several)
-    with pytest.raises(ConfigError, match="delta: one number is needed, got str"):
+    with pytest.raises(ConfigError, match="delta must be a number"):
         bounds.local(m=10, d=1, delta="0.1")
-    with pytest.raises(ConfigError, match="rademacher: one number is needed, got ndarray"):
+    with pytest.raises(ConfigError, match="rademacher must be a number of at least 0"):
         bounds.local(m=10, rademacher=several, delta=0.1)
-    with pytest.raises(ConfigError, match="m: one number is needed, got bool"):
+    with pytest.raises(ConfigError, match=r"m must be a positive number .got True"):
         bounds.local(m=True, d=1, delta=0.1)
-    with pytest.raises(ConfigError, match=r"p=2\.5: it must be a whole number"):
+    with pytest.raises(ConfigError, match=r"p must be a whole number"):
         bounds.interpolation(m=10, p=2.5, d_c=1, d_l=1, delta=0.1)
-    with pytest.raises(ConfigError, match="lambda_: one number is needed, got NoneType"):
+    with pytest.raises(ConfigError, match=r"lambda_ must be a number from 0 to 1 .got None"):
         bounds.epsilon(lambda_=None, m_k=1, m_C=1)
-    with pytest.raises(ConfigError, match="epsilon=-1"):
+    with pytest.raises(ConfigError, match="epsilon must be"):
         bounds.agnostic(**{**told, "epsilon": -1}, skewness=1, cover=1)
-    with pytest.raises(ConfigError, match="rademacher=-1: it must be at least 0"):
+    with pytest.raises(ConfigError, match="rademacher must be a number of at least 0"):
         bounds.local(m=10, rademacher=-1, delta=0.1)
     assert bounds.dapper_r(mu=1, G=1e-6, R=1) == 1
     with pytest.raises(ConfigError, match=r"disc=1\.5: it must be from 0 to the largest loss"):
@@ -298,13 +298,13 @@ def test_more_that_is_wrong():
         bounds.cluster(m=10, p=2, q=3, d=1, delta=0.1)
     with pytest.raises(ConfigError, match="give the pseudo-dimension, or rademacher="):
         bounds.local(m=10, delta=0.1)
-    with pytest.raises(ConfigError, match="lambda_=2"):
+    with pytest.raises(ConfigError, match="lambda_ must be a number from 0 to 1"):
         bounds.epsilon(lambda_=2, m_k=1, m_C=1)
     with pytest.raises(ConfigError, match="client 1 has no samples"):
         bounds.skewness([0.5, 0.5], [3, 0])
     with pytest.raises(ConfigError, match="add up to 1"):
         bounds.skewness([0.5, 0.6], [3, 1])
-    with pytest.raises(ConfigError, match="give a mapping"):
+    with pytest.raises(ConfigError, match=r"disc must be a dict|give a mapping"):
         best_q(m=10, p=2, d=1, delta=0.1, disc={})
 
 
@@ -333,11 +333,11 @@ def test_a_bound_is_a_number_with_terms():
 
 
 def test_one_number_is_needed_and_clusters_are_counted():
-    with pytest.raises(ConfigError, match="m: one number is needed, got ndarray"):
+    with pytest.raises(ConfigError, match=r"m must be a positive number .got ndarray"):
         bounds.local(m=np.array([10, 20]), d=3, delta=0.05)
-    with pytest.raises(ConfigError, match=r"q=2\.5: it must be a whole number"):
+    with pytest.raises(ConfigError, match=r"q must be a whole number"):
         bounds.cluster(m=100, p=10, q=2.5, d=3, delta=0.05)
-    with pytest.raises(ConfigError, match="disc: give a mapping"):
+    with pytest.raises(ConfigError, match=r"disc must be a dict|disc: give a mapping"):
         best_q(m=100, p=10, d=3, delta=0.05, disc=[0.1, 0.2])
 
 

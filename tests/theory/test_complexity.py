@@ -98,13 +98,13 @@ def test_bad_input():
         rademacher()
     with pytest.raises(ConfigError, match="radius: give that of the ball"):
         rademacher(x=np.ones((3, 2)))
-    with pytest.raises(ConfigError, match="draws=0: it must be a whole number, at least 1"):
+    with pytest.raises(ConfigError, match="draws must be a whole number of at least 1"):
         rademacher(np.ones((3, 20)), draws=0)
     with pytest.raises(DataError, match="not finite"):
         rademacher([[0.0, np.nan]])
     with pytest.raises(DataError, match=r"got \(0,\)"):
         rademacher([])
-    with pytest.raises(ConfigError, match=r"draws=10\.0: it must be a whole number"):
+    with pytest.raises(ConfigError, match=r"draws must be a whole number"):
         rademacher(np.ones((3, 20)), draws=10.0)
     for nothing in (np.ones((0, 3)), 3.0):
         with pytest.raises(DataError, match="are needed, got"):

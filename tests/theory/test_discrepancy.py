@@ -157,10 +157,10 @@ def test_losses_without_a_bound_are_refused(clients):
         discrepancy(model, data, data, bound=0.5, radius=1.0)
     with pytest.raises(ConfigError, match="closed form for linear models with radius= alone and"):
         discrepancy(model, data, data, bound=3.0, method="exact")
-    with pytest.raises(ConfigError, match="method='guess'"):
+    with pytest.raises(ConfigError, match="method must be one of 'exact', 'ascent'"):
         discrepancy(model, data, data, bound=3.0, method="guess")
     for wrong in ({"radius": -1.0}, {"radius": np.nan}, {"bound": -3.0}):
-        with pytest.raises(ConfigError, match="it must be positive"):
+        with pytest.raises(ConfigError, match="must be a positive number"):
             discrepancy(model, data, data, **{"bound": 3.0, "radius": 1.0, **wrong})
 
 
@@ -248,7 +248,7 @@ def test_drawn_examples_find_most_of_it_and_are_measured_on_all():
     full = discrepancies(model, data, **where, sample=10_000)
     quick = discrepancies(model, data, **where, sample=10_000, starts=2, steps=30, draw=32)
     assert (quick > 0.6 * full).all() and (quick <= full * 1.001).all()
-    with pytest.raises(ConfigError, match="draw=0"):
+    with pytest.raises(ConfigError, match="draw must be"):
         discrepancies(model, data, **where, draw=0)
 
 
@@ -300,12 +300,12 @@ def test_examples_that_are_none_are_refused():
     told = {"radius": 1.0}
     with pytest.raises(DataError, match="examples need labels 'y'; there are 'x'"):
         discrepancy(model, {"x": np.ones((3, 2))}, good, **told)
-    with pytest.raises(DataError, match=r"a pair \(x, y\); got ndarray"):
+    with pytest.raises(ConfigError, match=r"ClientData.* or a pair .got ndarray"):
         discrepancy(model, np.ones((3, 2)), np.zeros(3), **told)
     with pytest.raises(DataError, match="labels must be numbers"):
         discrepancy(model, (np.ones((3, 2)), np.array(["a", "b", "a"])), good, **told)
-    with pytest.raises(ConfigError, match="permutations=-1"):
+    with pytest.raises(ConfigError, match="permutations must be"):
         discrepancy(model, good, good, permutations=-1, **told)
     data = sartor.data.from_dict({"a": good, "b": good})
-    with pytest.raises(ConfigError, match="sample=0"):
+    with pytest.raises(ConfigError, match="sample must be"):
         discrepancies(model, data, sample=0, **told)

@@ -218,7 +218,7 @@ def test_densities_with_hardly_a_bound(bound):
 def test_bad_input():
     with pytest.raises(ConfigError, match=r"bound=1\.0: with 4 classes .* already loses 1\.386"):
         exact.categorical(np.ones(4), np.ones(4), 1.0)
-    with pytest.raises(ConfigError, match="radius=0"):
+    with pytest.raises(ConfigError, match="radius must be a positive number"):
         exact.linear(*[exact.Moments.of([[1.0]], [1.0])] * 2, radius=0)
     with pytest.raises(DataError, match="a client is empty"):
         exact.constants([0, 0], [1, 1])

@@ -8,7 +8,7 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -24,15 +24,15 @@ from sartor.advice.holdout import (
 )
 from sartor.central import Central, FedAvg, HypCluster
 from sartor.central.guessing import Guess
+from sartor.checking import Positive, Probability, Range, checked, checks_arguments
 from sartor.data import ClientData
 from sartor.engine import Engine, positions
-from sartor.errors import ConfigError, DataError, InterruptedRun
+from sartor.errors import ConfigError, DataError, InterruptedRun, warn
 from sartor.evaluation import Scores
 from sartor.models import Model, check
 from sartor.personal import Dapper, Local, Personal
 from sartor.personal.fitting import check_fit
 from sartor.theory.ascent import bounded_loss
-from sartor.theory.bound import check_delta, check_positive
 from sartor.types import Floats, Ints
 from sartor.workers import workers
 
@@ -40,6 +40,7 @@ INTERPOLATION = Dapper(cover=(0.25, 0.5, 0.75, 1.0))
 """Data interpolation with a few λ; λ = 1 is Finetune, and λ = 0 is close to the global model."""
 
 
+@checks_arguments
 def advise(
     data: ClientData,
     model: Model,
@@ -48,10 +49,10 @@ def advise(
     cluster: Central | None = None,
     local: Local | None = None,
     interpolation: Personal | None = INTERPOLATION,
-    bound: float | None = None,
-    radius: float | None = None,
-    delta: float = 0.05,
-    folds: int = 5,
+    bound: Positive | None = None,
+    radius: Positive | None = None,
+    delta: Probability = 0.05,
+    folds: Annotated[int, Range(3, 1000)] = 5,
     seed: int = 0,
     engine: Engine | None = None,
     progress: bool | None = None,
@@ -86,12 +87,9 @@ def advise(
     data = merge_validation(data)
     central, cluster, local = central or FedAvg(), cluster or HypCluster(), local or Local()
     largest_loss = default_largest_loss(model, data) if bound is None else bound
+    checked("bound", largest_loss, Positive)
     _check_algorithms(data, model, central, cluster, local, interpolation)
-    check_delta(delta)
-    check_positive(bound=largest_loss, radius=1.0 if radius is None else radius)
     bounded_loss(model, largest_loss)
-    if folds < 3:
-        raise ConfigError(f"folds={folds}: at least 3, one to hold out and two to learn from")
     local = dataclasses.replace(local, guard=False)
     folds = fold_count(data, folds)
     options: dict[str, Any] = {"seed": seed, "engine": engine or Engine(), "progress": False}
@@ -193,12 +191,11 @@ def _warn_of_one_cluster(cluster: Ints) -> None:
     share = (np.bincount(cluster) / len(cluster)).max()
     if share > 0.99:
         barred = " and is not advised" if share == 1 else ""
-        warnings.warn(
+        warn(
             f"{share:.0%} of the clients are in one cluster, so clustering is the same as the "
             f"global model{barred}; try another start of the clusters "
             "(--set cluster.start=kmeans++ --set cluster.restarts=5), or a longer one "
-            "(cluster.warm_rounds)",
-            stacklevel=3,
+            "(cluster.warm_rounds)"
         )
 
 
@@ -210,11 +207,10 @@ def _warn_of_guessing(losses: HeldOutLosses, model: Model, data: ClientData) -> 
     means = {name: float(values.mean()) for name, values in losses.loss.items()}
     worse = ", ".join(f"{name} {mean:.4g}" for name, mean in means.items() if mean > 3 * usual > 0)
     if worse:
-        warnings.warn(
+        warn(
             "some candidates lose more than 3 times as much as a guess on held-out examples "
             f"({guess.words}: {usual:.4g}): {worse}; standardize features, or take smaller steps "
-            "(--set local.learning_rate=0.01): the advice is for candidates as they are",
-            stacklevel=3,
+            "(--set local.learning_rate=0.01): the advice is for candidates as they are"
         )
 
 

@@ -18,10 +18,10 @@ import optax
 from sartor.central.fedavg import TINY, FedAvg
 from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
-from sartor.central.settings import check_choices, check_numbers
+from sartor.checking import Count, NotNegative, check_memory
 from sartor.data import ClientData
 from sartor.engine import Cohort, Passed
-from sartor.errors import ConfigError, DataError
+from sartor.errors import DataError
 from sartor.models import Model, Params
 from sartor.types import Ints
 
@@ -84,19 +84,10 @@ class Agnostic(FedAvg):
     for_everybody: ClassVar[bool] = False  # the worst mixture counts, not the usual one
 
     domains: str = "domain"
-    domain_step: float = 0.05
+    domain_step: NotNegative = 0.05
     domain_start: Literal["uniform", "population"] = "uniform"
     counts: Literal["population", "window"] = "population"
-    window: int = 20
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_numbers(self, at_least_one=("window",))
-        check_choices(self, domain_start=("uniform", "population"), counts=("population", "window"))
-        if isinstance(self.domain_step, bool) or not 0 <= self.domain_step < np.inf:
-            raise ConfigError(
-                f"Agnostic: domain_step must be a number of at least 0 (got {self.domain_step!r})"
-            )
+    window: Count = 20
 
     @property
     def server_rule(self) -> Agnostic:
@@ -146,6 +137,8 @@ class Agnostic(FedAvg):
         weights = uniform if self.domain_start == "uniform" else shares
         known = shares if self.counts == "population" else uniform
         rounds = self.window if self.counts == "window" else 1
+        size = 16.0 * rounds * len(names)
+        check_memory(f"Agnostic: a window of {rounds:,} rounds", size, "make it smaller")
         counts = jnp.asarray(np.tile(known, (rounds, 1)))
         told = jnp.full(len(names), jnp.nan)
         first = super().init(model, data, key)

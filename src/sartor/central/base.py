@@ -16,7 +16,8 @@ from sartor.central import fitting
 from sartor.central.checkpoint import Checkpoint
 from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
-from sartor.central.settings import check_numbers, check_settings, check_subclass
+from sartor.central.settings import check_settings, check_subclass
+from sartor.checking import AnyPath, Count, checks_arguments
 from sartor.data import ClientData
 from sartor.engine import Chunk, Cohort, Engine, traced
 from sartor.locks import locked_file
@@ -39,8 +40,8 @@ class Central(abc.ABC):
         cohort: clients that take part in a round; all of them if there are fewer.
     """
 
-    rounds: int = traced(200)
-    cohort: int = traced(20)
+    rounds: Count = traced(200)
+    cohort: Count = traced(20)
 
     for_everybody: ClassVar[bool] = True
     """Whether it minimises the loss on everybody's examples: then none is worse than a guess."""
@@ -102,8 +103,8 @@ class Central(abc.ABC):
 
     def __post_init__(self) -> None:
         check_subclass(self)
-        check_numbers(self, at_least_one=("rounds", "cohort"))
 
+    @checks_arguments
     def fit(
         self,
         model: Model,
@@ -111,7 +112,7 @@ class Central(abc.ABC):
         *,
         seed: int = 0,
         engine: Engine | None = None,
-        checkpoint: str | Path | None = None,
+        checkpoint: AnyPath | None = None,
         progress: bool | None = None,
         on_chunk: Callable[[Chunk], None] | None = None,
         start: CentralModel | None = None,
@@ -137,14 +138,16 @@ class Central(abc.ABC):
         with nullcontext() if checkpoint is None else locked_file(checkpoint):
             return fitting.fit(self, what, checkpoint, progress, on_chunk)
 
+    @checks_arguments
     def check(self, model: Model, data: ClientData) -> None:
         """Refuse a model or data that the algorithm cannot work with, before any work starts."""
         check_settings(self)
         fitting.prepared(self, model, data, 0, None, None)
 
+    @checks_arguments
     def checkpoint_for(
         self,
-        path: str | Path,
+        path: AnyPath,
         model: Model,
         data: ClientData,
         *,

@@ -8,7 +8,7 @@ trains a model of its own with FedAvg.
 import abc
 import dataclasses
 import weakref
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,13 @@ from sartor.central.bregman import Points, hard_clustering
 from sartor.central.fedavg import FedAvg, State
 from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
-from sartor.central.settings import check_clusters, check_numbers
+from sartor.central.settings import check_clusters
+from sartor.checking import Count, Range, check_memory
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Cohort, in_order, positions
 from sartor.errors import DataError
-from sartor.models import Model
+from sartor.models import Model, parameter_bytes
 from sartor.randomness import mix
 from sartor.types import Floats, Ints
 
@@ -104,16 +105,12 @@ class Clusters(FedAvg, listed=False):
         restarts: number of clusterings from different starts. The best one is taken.
     """
 
-    q: int = 2
-    restarts: int = 10
+    q: Count = 2
+    restarts: Annotated[int, Range(1, 10_000)] = 10
 
     @abc.abstractmethod
     def space(self, data: ClientData) -> Space:
         """Where the clients are points, learnt from the seen ones."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_numbers(self, at_least_one=("q", "restarts"))
 
     def rule(self, data: ClientData) -> Nearest:
         """Cluster the seen clients; the draws depend on who they are, not on a seed."""
@@ -133,6 +130,8 @@ class Clusters(FedAvg, listed=False):
     def init(self, model: Model, data: ClientData, key: jax.Array) -> State:
         """The same random model for every cluster."""
         check_clusters(self, self.q, data)
+        what = f"{type(self).__name__}: {self.q:,} models in training"
+        check_memory(what, 3.0 * self.q * parameter_bytes(model), "choose a smaller q")
         self.space(data)  # refuses data without what it needs
         one = model.init(key)
         return self.state_of(
@@ -208,11 +207,6 @@ class KMeansClusters(Clusters):
     """
 
     features: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.features is not None:
-            object.__setattr__(self, "features", tuple(self.features))
 
     def space(self, data: ClientData) -> MetaFeatures:
         """The meta-features, standardized over the seen clients."""

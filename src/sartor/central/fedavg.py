@@ -17,7 +17,7 @@ import optax
 
 from sartor.central.base import Central
 from sartor.central.model import CentralModel
-from sartor.central.settings import check_choices, check_numbers
+from sartor.checking import Count, Part, Positive
 from sartor.data import ClientData
 from sartor.engine import AUTOMATIC, Automatic, Chosen, Cohort, Job, Passed, build, traced
 from sartor.errors import ConfigError
@@ -63,24 +63,14 @@ class FedAvg(Central):
     0.9
     """
 
-    epochs: int = 1
-    batch: int = 20
-    learning_rate: float | Automatic = traced(AUTOMATIC)
+    epochs: Count = 1
+    batch: Count = 20
+    learning_rate: Positive | Automatic = traced(AUTOMATIC)
     weights: Literal["size", "uniform"] = "size"
-    server_learning_rate: float = 1.0
-    server_momentum: float = 0.9
+    server_learning_rate: Positive = 1.0
+    server_momentum: Part = 0.9
     client_optimizer: Chosen = None
     server_optimizer: Chosen = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_numbers(self, at_least_one=("epochs", "batch"))
-        check_choices(self, weights=("size", "uniform"))
-        if not 0 <= self.server_momentum < 1:
-            raise ConfigError(
-                f"{type(self).__name__}: server_momentum must be in [0, 1) "
-                f"(got {self.server_momentum!r})"
-            )
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> Any:
         """A random model."""

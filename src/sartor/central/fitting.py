@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +17,7 @@ from sartor.central.guessing import warn_of_guessing
 from sartor.central.ledger import rounds_cost
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_seed, describe, models_in
+from sartor.checking import AnyPath
 from sartor.data import ClientData
 from sartor.data.names import check_names
 from sartor.data.trained import Trained
@@ -28,7 +28,7 @@ from sartor.engine import (
     Planner,
     run_rounds,
 )
-from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun
+from sartor.errors import ConfigError, DataError, DivergedError, InterruptedRun, warn
 from sartor.interrupts import Interrupts
 from sartor.models import Model, check, model_identity
 from sartor.progress import Bar
@@ -93,7 +93,7 @@ def prepared(
 def fit(
     algorithm: Central,
     what: Fit,
-    checkpoint: str | Path | None = None,
+    checkpoint: AnyPath | None = None,
     progress: bool | None = None,
     on_chunk: Callable[[Chunk], None] | None = None,
 ) -> CentralModel:
@@ -120,7 +120,7 @@ def fit(
             saved.path.unlink(missing_ok=True)
     if first:
         smaller_by = f"1/{2**halvings} of its step size"
-        warnings.warn(f"{first}. {name} started anew with {smaller_by}, and ended", stacklevel=3)
+        warn(f"{first}. {name} started anew with {smaller_by}, and ended")
     return trained
 
 

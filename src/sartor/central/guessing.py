@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from sartor.central.model import CentralModel
 from sartor.data import ClientData
 from sartor.engine import Engine, positions, score_shared
+from sartor.errors import warn
 from sartor.models import Model
 from sartor.randomness import mix
 from sartor.types import Floats
@@ -80,9 +80,8 @@ def warn_of_guessing(trained: CentralModel, data: ClientData, engine: Engine) ->
     found = float(mine.mean(dtype=np.float64))
     usual = float(guess.losses(model, data.columns["y"][data.rows[rows]]).mean())
     if found > WORSE * usual:
-        warnings.warn(
+        warn(
             f"{trained.algorithm['name']} ends with a loss of {found:.4g} on {words} examples, "
             f"which is worse than a guess ({guess.words}: {usual:.4g}). Do not build on this "
-            "model: take a smaller learning_rate, train for more rounds, or look at the data",
-            stacklevel=5,
+            "model: take a smaller learning_rate, train for more rounds, or look at the data"
         )

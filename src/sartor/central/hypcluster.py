@@ -10,9 +10,8 @@ The server averages the changes of every hypothesis, as FedAvg does.
 """
 
 import dataclasses
-import warnings
 from dataclasses import InitVar
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +24,10 @@ from sartor.central.fitting import Fit
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_clusters
 from sartor.central.starts import KMeansPlusPlus, Lent, Random, Start, Warm, as_start, joined
+from sartor.checking import Count, Range, check_memory, checked
 from sartor.data import ClientData
 from sartor.engine import Cohort, losses_by_client
-from sartor.errors import ConfigError
+from sartor.errors import ConfigError, warn
 from sartor.models import Model, Params, parameter_bytes
 from sartor.types import Ints
 
@@ -65,24 +65,19 @@ class HypCluster(FedAvg):
     Warm(rounds=10, draw=0)
     """
 
-    q: int | tuple[int, ...] = 2
+    q: Count | tuple[Count, ...] = 2
     start: Warm | Lent | KMeansPlusPlus | Random | str = Warm()  # noqa: RUF009  (it is frozen)
-    restarts: int = 1
+    restarts: Annotated[int, Range(1, 100)] = 1
     warm_rounds: InitVar[int | None] = None
     start_epochs: InitVar[int | None] = None
 
     def __post_init__(self, warm_rounds: int | None, start_epochs: int | None) -> None:
-        super().__post_init__()
-        if isinstance(self.q, list | tuple):
-            object.__setattr__(self, "q", tuple(self.q))
-        if not self.several or not all(
-            type(n) is int and n >= 1 for n in (*self.several, self.restarts)
-        ):
-            raise ConfigError(
-                "HypCluster: q (one number or several) and restarts must be whole numbers of at "
-                f"least 1 (got {self.q!r}, {self.restarts!r})"
-            )
+        checked("HypCluster: warm_rounds", warm_rounds, Count | None)
+        checked("HypCluster: start_epochs", start_epochs, Count | None)
         object.__setattr__(self, "start", as_start(self.start, warm_rounds, start_epochs))
+        super().__post_init__()
+        if not self.several:
+            raise ConfigError("HypCluster: q is an empty list; give at least one number")
         warm = self.first.rounds_of(max(self.several))
         if max(self.several) > 1 and warm >= self.rounds:
             raise ConfigError(
@@ -115,7 +110,11 @@ class HypCluster(FedAvg):
                 "with data.split(validation=0.2, seed=0), or give one q"
             )
         check_clusters(self, max(self.several), data)
-        others = range(1, self.together.number)
+        number = self.together.number
+        what = f"HypCluster: {number:,} models (q={self.q}, restarts={self.restarts}) in training"
+        # Each has a server's memory and a sum of changes beside it.
+        check_memory(what, 3.0 * number * parameter_bytes(model), "choose fewer")
+        others = range(1, number)
         keys = [key, *(jax.random.fold_in(key, i) for i in others)]
         return self.state_of(jax.vmap(model.init)(jnp.stack(keys)))
 
@@ -205,8 +204,7 @@ class HypCluster(FedAvg):
             other = f"give the hypotheses a longer start of their own (start=Warm({longer}))"
         else:
             other = "try start=KMeansPlusPlus()"
-        warnings.warn(
+        warn(
             f"HypCluster: some clusters have almost no clients (sizes {counts.tolist()}); "
-            f"{other}, several restarts, or a smaller q",
-            stacklevel=6,
+            f"{other}, several restarts, or a smaller q"
         )

@@ -1,5 +1,6 @@
 """The manifest of a directory of saved models: what it must say, and which files belong to it."""
 
+import os
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -148,7 +149,7 @@ def is_models(path: Path) -> bool:
     return isinstance(found, dict) and found.get("format") == FORMAT
 
 
-def refuse_loss(directory: str | Path, clients: Collection[str], replace: bool) -> None:
+def refuse_loss(directory: str | os.PathLike[str], clients: Collection[str], replace: bool) -> None:
     """Refuse to replace saved models if some are of clients that are not among these."""
     path = Path(directory).expanduser()
     if replace or not path.is_dir() or not is_models(path):

@@ -2,9 +2,7 @@
 
 import dataclasses
 import numbers
-import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 import jax
@@ -14,8 +12,10 @@ import numpy.typing as npt
 
 from sartor.central.checkpoint import History
 from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, refuse_loss, write_manifest
+from sartor.checking import AnyPath, checked, checks_arguments
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
+from sartor.data.encoding import as_column
 from sartor.data.names import check_names
 from sartor.data.scaling import Scaling
 from sartor.data.trained import Trained, part_words
@@ -30,7 +30,7 @@ from sartor.engine import (
     predict_each,
     score_shared,
 )
-from sartor.errors import ConfigError, DataError
+from sartor.errors import ConfigError, DataError, warn
 from sartor.evaluation import Scores
 from sartor.files import replacing, save_tree
 from sartor.models import Model, Params, check, device_dtype
@@ -102,6 +102,7 @@ class CentralModel:
             raise ConfigError(f"there are {self.q} hypotheses; take one from `hypotheses`")
         return jax.tree.map(lambda a: a[0], self.hypotheses)
 
+    @checks_arguments
     def assign(self, data: ClientData) -> Ints:
         """The hypothesis of each client, the paper's f(k): the one with the lowest training loss.
 
@@ -125,6 +126,7 @@ class CentralModel:
         held = np.where(np.isnan(held), np.nanmean(held, axis=0), held)
         return best[everyone, held.argmin(axis=1)]
 
+    @checks_arguments
     def members(self, data: ClientData) -> Bools:
         """[clients, q] to which hypothesis each client belongs, in every clustering."""
         belongs = np.zeros((len(data), self.q), np.bool_)
@@ -146,6 +148,7 @@ class CentralModel:
             axis=1,
         )
 
+    @checks_arguments
     def evaluate(
         self, data: ClientData, *, part: str = "test", allow_trained: bool = False
     ) -> Scores:
@@ -191,6 +194,7 @@ class CentralModel:
                 f"a central model knows no clients: say predict(x) without {x!r}"
                 + ", and cluster= if there are several hypotheses" * (self.q > 1)
             )
+        cluster = checked("cluster", cluster, int | None)
         if cluster is None or not 0 <= cluster < self.q:
             raise ConfigError(
                 f"there are {self.q} hypotheses, so say which one: cluster=0 to {self.q - 1} (got "
@@ -199,7 +203,8 @@ class CentralModel:
         inputs = as_inputs(self.model, x, self.feature_names, self.scaling)
         return predict_shared(self.model, self.hypotheses, cluster, inputs)
 
-    def save(self, directory: str | Path, *, replace: bool = False) -> None:
+    @checks_arguments
+    def save(self, directory: AnyPath, *, replace: bool = False) -> None:
         """Write the model as safetensors with a JSON manifest; :func:`sartor.load` reads it.
 
         Args:
@@ -242,10 +247,10 @@ def as_inputs(
 
     From a frame, or from columns by name, it takes those that the model was trained on.
     """
-    if x is None:
+    if x is None and model.kind == "density":
         return None
-    if isinstance(x, Mapping) and names is None:
-        return {name: _as_array(column) for name, column in x.items()}
+    if isinstance(x, Mapping) and names is None and model.input_shape is None:
+        return {name: _as_array(column, name) for name, column in x.items()}
     columns_of = getattr(x, "column_names", getattr(x, "columns", ()))  # Arrow, pandas, polars
     known = list(x if isinstance(x, Mapping) else columns_of)
     called = [str(name) for name in known]  # as Arrow calls them, which tables are read through
@@ -258,9 +263,12 @@ def as_inputs(
         if wanted:
             columns = [x[known[called.index(name)]] for name in wanted]
             x = np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
-        inputs = _as_array(x)
-    except (TypeError, ValueError) as error:
-        raise DataError("x must be an array of numbers, or a frame with columns of them") from error
+        inputs = _as_array(x, "x")
+    except (TypeError, ValueError, OverflowError) as error:
+        what = f" ({error})" if isinstance(error, DataError) else ""
+        raise DataError(
+            f"x must be an array of numbers, or a frame with columns of them{what}"
+        ) from error
     if model.input_shape is not None and inputs.shape[1:] != model.input_shape:
         raise DataError(
             f"x has shape {inputs.shape}, but the model takes a batch of examples of shape "
@@ -274,9 +282,9 @@ def as_inputs(
     return inputs if scaling is None else scaling(inputs)
 
 
-def _as_array(x: Any) -> npt.NDArray[Any]:
+def _as_array(x: Any, name: str) -> npt.NDArray[Any]:
     """Numbers in the form that models take; on the host, where no shape has to be compiled for."""
-    array = np.asarray(x)
+    array = as_column(x, name)
     if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(f"{array.dtype} are no numbers")
     return array.astype(device_dtype(array), copy=False)
@@ -312,9 +320,8 @@ def scored_clients(data: ClientData, part: str) -> Ints:
         )
     left = len(data) - len(clients)
     if left:
-        warnings.warn(
-            f"{left} of {len(data)} clients have no {part} examples and are left out of the scores",
-            stacklevel=3,
+        warn(
+            f"{left} of {len(data)} clients have no {part} examples and are left out of the scores"
         )
     return clients
 

@@ -1,8 +1,6 @@
 """Hyper-parameters of algorithms: checked when they are given, and described in plain values."""
 
 import dataclasses
-import math
-from numbers import Integral, Real
 from typing import Any
 
 import jax
@@ -10,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from sartor.checking import check_fields, checked
 from sartor.data import ClientData
-from sartor.engine import Automatic, Optimizer, Searched
+from sartor.engine import Optimizer
 from sartor.errors import ConfigError
 from sartor.models import Model
 from sartor.trees import flatten, traced_hash
@@ -51,15 +50,6 @@ def _no_setting(algorithm: Any, name: str, value: Any) -> ConfigError:
     )
 
 
-def as_tuples(value: Any) -> Any:
-    """A list as a tuple, because settings are hashed; lists inside it, too.
-
-    >>> as_tuples([["dense_1", 0.5], ["dense_2", 2.0]])
-    (('dense_1', 0.5), ('dense_2', 2.0))
-    """
-    return tuple(map(as_tuples, value)) if type(value) in (list, tuple) else value
-
-
 def models_in(settings: Any) -> dict[str, Model]:
     """The hypothesis classes among the settings of an algorithm, by the names of their fields."""
     found: dict[str, Model] = {}
@@ -73,15 +63,14 @@ def models_in(settings: Any) -> dict[str, Model]:
 
 
 def check_subclass(algorithm: Any) -> None:
-    """Tell the author of a new algorithm what is missing; lists become tuples."""
+    """Tell the author of a new algorithm what is missing, and check the settings of all others."""
     kind = type(algorithm)
     if "__dataclass_params__" not in vars(kind) or not kind.__dataclass_params__.frozen:
         raise ConfigError(
             f"{kind.__name__} must be a frozen dataclass: write "
             "@dataclasses.dataclass(frozen=True) above its class"
         )
-    for field in dataclasses.fields(algorithm):  # a configuration file gives lists
-        object.__setattr__(algorithm, field.name, as_tuples(getattr(algorithm, field.name)))
+    check_fields(algorithm)
 
 
 def check_settings(algorithm: Any) -> None:
@@ -98,52 +87,6 @@ def check_settings(algorithm: Any) -> None:
             raise _no_setting(algorithm, field.name, value) from error
 
 
-def check_numbers(
-    algorithm: Any, *, at_least_one: tuple[str, ...], at_least_zero: tuple[str, ...] = ()
-) -> None:
-    """Refuse hyper-parameters that cannot be meant; tables become optimizers."""
-
-    def refuse(name: str, wanted: str) -> None:
-        value = getattr(algorithm, name)
-        raise ConfigError(f"{type(algorithm).__name__}: {name} must be {wanted} (got {value!r})")
-
-    for name in (*at_least_one, *at_least_zero):
-        value, least = getattr(algorithm, name), int(name in at_least_one)
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-            refuse(name, f"a whole number of at least {least}")
-        object.__setattr__(algorithm, name, int(value))
-    for field in dataclasses.fields(algorithm):
-        value = getattr(algorithm, field.name)
-        if field.name.endswith("learning_rate"):
-            if isinstance(value, dict):
-                kinds = {"Automatic": Automatic, "Searched": Searched}
-                kind = kinds.get(value.get("name", ""), Automatic)
-                value = kind(**{key: v for key, v in as_tuples(value).items() if key != "name"})
-                object.__setattr__(algorithm, field.name, value)
-            if isinstance(value, Automatic | Searched):
-                continue
-            number = isinstance(value, Real) and not isinstance(value, bool)
-            if not (number and 0 < float(value) < math.inf):
-                refuse(field.name, "a positive number")
-            object.__setattr__(algorithm, field.name, float(value))
-        if field.name.endswith("optimizer") and isinstance(value, dict):
-            object.__setattr__(algorithm, field.name, Optimizer.of(value))
-        elif field.name.endswith("optimizer") and not (
-            value is None or isinstance(value, Optimizer) or hasattr(value, "update")
-        ):
-            refuse(field.name, "a sartor.Optimizer or an optax transformation")
-
-
-def check_choices(algorithm: Any, **choices: tuple[str, ...]) -> None:
-    """Refuse words that are none of the choices of their hyper-parameter."""
-    for name, several in choices.items():
-        if getattr(algorithm, name) not in several:
-            raise ConfigError(
-                f"{type(algorithm).__name__}: {name} must be one of {several} "
-                f"(got {getattr(algorithm, name)!r})"
-            )
-
-
 def check_clusters(algorithm: Any, q: int, data: ClientData) -> None:
     """Refuse more clusters than there are clients to be in them."""
     seen = int(data.seen.sum())
@@ -156,6 +99,4 @@ def check_clusters(algorithm: Any, q: int, data: ClientData) -> None:
 
 def check_seed(seed: Any) -> int:
     """The seed as a whole number, or an error."""
-    if isinstance(seed, bool) or not isinstance(seed, Integral):
-        raise ConfigError(f"seed must be a whole number (got {seed!r})")
-    return int(seed)
+    return int(checked("seed", seed, int))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.bregman import spread_out
-from sartor.central.settings import check_numbers
+from sartor.checking import Count, Range, Whole, check_fields, shown
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import Own, Recipe, everybody, losses_by_client, steps_of, train_each
@@ -34,8 +34,7 @@ class Start:
     """A start. Its numbers are checked here; and it does nothing special, by default."""
 
     def __post_init__(self) -> None:
-        counts = [field.name for field in dataclasses.fields(self) if field.name != "draw"]
-        check_numbers(self, at_least_one=tuple(counts), at_least_zero=("draw",))
+        check_fields(self)
 
     def hypotheses(self, algorithm: HypCluster, q: int, drawn: Params, fit: Fit) -> Params:
         """Where the hypotheses of all restarts begin, from random ones: [restarts · q, ...]."""
@@ -62,7 +61,7 @@ class Random(Start):
         draw: another number makes another start.
     """
 
-    draw: int = 0
+    draw: Whole = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +76,8 @@ class Warm(Start):
         draw: another number makes another start.
     """
 
-    rounds: int = 10
-    draw: int = 0
+    rounds: Annotated[int, Range(1, 1_000_000)] = 10
+    draw: Whole = 0
 
     def rounds_of(self, q: int) -> int:
         """Its rounds for each of q hypotheses."""
@@ -107,8 +106,8 @@ class Lent(Start):
         draw: another number makes another start.
     """
 
-    epochs: int = 5
-    draw: int = 0
+    epochs: Count = 5
+    draw: Whole = 0
 
     def lenders(self, algorithm: HypCluster, q: int, fit: Fit) -> list[Ints]:
         """The clients that train a model to lend: q for every restart."""
@@ -205,7 +204,9 @@ def as_start(start: Any, warm_rounds: int | None, start_epochs: int | None) -> S
                 f"(got {start!r})"
             ) from error
     if not isinstance(start, Start):
-        raise ConfigError(f"HypCluster: start must be a start such as Warm(10) (got {start!r})")
+        raise ConfigError(
+            f"HypCluster: start must be a start such as Warm(10) (got {shown(start)})"
+        )
     if warm_rounds is not None and isinstance(start, Warm):
         start = dataclasses.replace(start, rounds=warm_rounds)
     if start_epochs is not None and isinstance(start, Lent):

@@ -5,9 +5,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from sartor.checking import checked
 from sartor.data.dataset import ClientData, Column, equal_length, shape_of
-from sartor.data.encoding import as_arrow, as_column, constant, finish, numbered, text_of
+from sartor.data.encoding import (
+    as_arrow,
+    as_column,
+    constant,
+    finish,
+    numbered,
+    refuse_missing,
+    text_of,
+)
 from sartor.errors import DataError, nearest
 
 
@@ -28,9 +38,13 @@ def from_dict(
     """
     if not isinstance(clients, Mapping) or not clients:
         raise DataError(f"a dict with at least one client is needed, got {type(clients).__name__}")
-    tables = {str(client): _client_columns(client, values) for client, values in clients.items()}
+    tables = {
+        text_of(client): _client_columns(client, values) for client, values in clients.items()
+    }
     if len(tables) < len(clients):
         raise DataError("client ids must be unique as texts, but two of the keys read the same")
+    if "" in tables:
+        raise DataError("a client's id is an empty text; give it a name")
     first_id, first = next(iter(tables.items()))
     for client, table in tables.items():
         for name in table.keys() ^ first.keys():
@@ -47,7 +61,8 @@ def from_dict(
                 )
     columns = {name: np.concatenate([t[name] for t in tables.values()]) for name in first}
     owner = np.repeat(np.arange(len(tables)), [len(t["y"]) for t in tables.values()])
-    by_name = {n: _by_client(n, values, list(tables)) for n, values in (metadata or {}).items()}
+    about = checked("metadata", metadata, Mapping | None) or {}
+    by_name = {str(n): _by_client(n, values, list(tables)) for n, values in about.items()}
     return finish(columns, owner, list(tables), by_name)
 
 
@@ -71,7 +86,7 @@ def from_arrays(
     features = {} if x is None else dict(x) if isinstance(x, Mapping) else {"x": x}
     if "y" in features:
         raise DataError("x: a feature must not be named 'y', which is the labels' name")
-    columns = {name: as_column(values) for name, values in {**features, "y": y}.items()}
+    columns = {str(name): as_column(values, name) for name, values in {**features, "y": y}.items()}
     clients, metadata = as_arrow(client, "client"), {}
     owner, found = numbered(clients, "client")
     equal_length({**columns, "client": owner})
@@ -91,9 +106,9 @@ def _client_columns(client: str, values: Any) -> dict[str, Column]:
             f"got {type(values).__name__}"
         )
     try:
-        columns = {str(name): as_column(column) for name, column in values.items()}
-    except ValueError as error:  # rows of unequal lengths
-        raise DataError(f"client {client!r}: a column is no array ({error})") from error
+        columns = {str(name): as_column(column, name) for name, column in values.items()}
+    except DataError as error:
+        raise DataError(f"client {client!r}: {error}") from error
     if "y" not in columns:
         raise DataError(f"client {client!r} has no column 'y'; {nearest('y', columns)}")
     if not equal_length(columns, f"client {client!r}: "):
@@ -106,9 +121,13 @@ def _kind(column: Column) -> str:
 
 
 def _by_client(name: str, values: Any, ids: Sequence[str]) -> list[Any]:
-    if not isinstance(values, Mapping):
-        return list(values)
-    for client in ids:
-        if client not in values:
-            raise DataError(f"metadata {name!r} has no value for client {client!r}")
-    return [values[client] for client in ids]
+    """The clients' metadata of one name, in the order of the clients."""
+    if isinstance(values, Mapping):
+        by_id = {text_of(client): value for client, value in values.items()}
+        for client in ids:
+            if client not in by_id:
+                raise DataError(f"metadata {name!r} has no value for client {client!r}")
+        values = [by_id[client] for client in ids]
+    found = as_arrow(values, f"metadata {name!r}")
+    refuse_missing(found, name, pa.array(ids) if len(found) == len(ids) else None)
+    return list(found.to_pylist())

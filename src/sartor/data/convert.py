@@ -3,11 +3,9 @@
 import contextlib
 import json
 import math
-import os
 import sqlite3
 import sys
 import tempfile
-import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,19 +16,21 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
+from sartor.checking import AnyPath, checks_arguments
 from sartor.data.dataset import PARTS, ClientData, shape_of
 from sartor.data.example_proto import make_example
 from sartor.data.federated import LABELS, as_bytes, native, writer_domains
 from sartor.data.files import open as open_data
 from sartor.data.leaf import PIXELS, is_doubled
 from sartor.data.store import write_store
-from sartor.errors import ConfigError, DataError
+from sartor.errors import ConfigError, DataError, warn
 from sartor.files import replacing, write_atomic
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def convert(data: ClientData, path: str | os.PathLike[str], format: str) -> None:
+@checks_arguments
+def convert(data: ClientData, path: AnyPath, format: str) -> None:
     """Write a data set to a directory in another format, which `sartor.data.open` can read.
 
     Args:
@@ -56,15 +56,9 @@ def convert(data: ClientData, path: str | os.PathLike[str], format: str) -> None
         FORMATS[format](data, folder)
     lost = [] if format == "sartor" else _lost(data)
     if lost:
-        warnings.warn(
-            f"{format} has no place for {', '.join(lost)}: left out; the format sartor keeps all",
-            stacklevel=2,
-        )
+        warn(f"{format} has no place for {', '.join(lost)}: left out; the format sartor keeps all")
     if changed:
-        warnings.warn(
-            f"read again from {format}, {', '.join(changed)}; the format sartor keeps all",
-            stacklevel=2,
-        )
+        warn(f"read again from {format}, {', '.join(changed)}; the format sartor keeps all")
 
 
 def _refuse(data: ClientData, format: str) -> None:

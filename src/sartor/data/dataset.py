@@ -6,19 +6,31 @@ parts, selections and splits are only index arrays over them.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
-import numbers
-import os
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from decimal import Decimal
+from functools import cached_property, partial
 from typing import Any, Literal
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 
+from sartor.checking import (
+    AnyPath,
+    Count,
+    Numbers,
+    Part,
+    checked,
+    checks_arguments,
+    is_list,
+    shown,
+)
 from sartor.data.scaling import Scaling
 from sartor.data.trained import Contents
 from sartor.errors import ConfigError, DataError, nearest
@@ -78,6 +90,13 @@ class ClientData:
     contents: Contents = field(default_factory=Contents)
 
     def __post_init__(self) -> None:
+        for name in ("columns", "metadata"):
+            checked(name, getattr(self, name), Mapping)
+        checked("ids", self.ids, Sequence[str])
+        for name in ("label_names", "feature_names"):
+            checked(name, getattr(self, name), Sequence[str] | None)
+        for name in ("rows", "bounds", "seen"):
+            checked(name, getattr(self, name), Numbers)
         fixed = {
             "columns": {name: _read_only(column) for name, column in self.columns.items()},
             "rows": _read_only(self.rows),
@@ -134,21 +153,23 @@ class ClientData:
     def part(self, k: int, part: str = "train") -> Ints:
         """The row numbers of the client in position k."""
         j = _part_number(part)
+        if not 0 <= checked("k", k, int) < len(self):
+            raise DataError(f"there is no client in position {k}; there are {len(self):,} clients")
         return self.rows[self.bounds[k, j] : self.bounds[k, j + 1]]
 
-    def position(self, client_id: str) -> int:
+    def position(self, client_id: Any) -> int:
         """The position of a client among `ids`."""
-        try:
-            return self._positions[client_id]
-        except (KeyError, TypeError):
-            hint = nearest(str(client_id), self.ids)
-            raise DataError(f"no client {client_id!r} among {len(self):,}; {hint}") from None
+        client = text_of(client_id)
+        if client not in self._positions:
+            hint = nearest(client, self.ids)
+            raise DataError(f"no client {client!r} among {len(self):,}; {hint}")
+        return self._positions[client]
 
     def owner_of(self, entry: int) -> int:
         """The position of the client that an entry of `rows` belongs to."""
         return int(np.searchsorted(self.bounds[:, 3], entry, side="right"))
 
-    def client(self, client_id: str, part: str = "train") -> dict[str, Column]:
+    def client(self, client_id: Any, part: str = "train") -> dict[str, Column]:
         """The columns of one client, restricted to its rows in a part."""
         rows = self.part(self.position(client_id), part)
         return {name: column[rows] for name, column in self.columns.items()}
@@ -171,21 +192,22 @@ class ClientData:
         values = np.asarray(self.columns[name][rows])
         return values if self.scaling is None or name != "x" else self.scaling(values)
 
-    def select(self, clients: Bools | Iterable[str]) -> ClientData:
+    def select(self, clients: Bools | Iterable[Any]) -> ClientData:
         """Only these clients: a mask over clients, or ids in the wanted order. Columns are shared.
 
         >>> from sartor.data import synthetic
         >>> synthetic(clients=5).select(["client-003", "client-001"]).ids
         ('client-003', 'client-001')
         """
-        if not isinstance(clients, np.ndarray):
-            clients = np.array([clients] if isinstance(clients, str) else list(clients))
-        if clients.dtype == np.bool_:
-            if clients.shape != (len(self),):
-                raise DataError(f"a mask over {len(self)} clients is needed, got {clients.shape}")
-            k = np.flatnonzero(clients)
+        several: list[Any] = list(clients) if is_list(clients) else [clients]
+        if several and all(isinstance(one, bool | np.bool_) for one in several):
+            if len(several) != len(self):
+                raise DataError(
+                    f"a mask over {len(self)} clients is needed, got one of {len(several)}"
+                )
+            k = np.flatnonzero(several)
         else:
-            k = np.array([self.position(str(client)) for client in clients.ravel()], dtype=np.int64)
+            k = np.array([self.position(client) for client in several], dtype=np.int64)
         rows = [self.rows[start:end] for start, end in self.bounds[k][:, [0, 3]]]
         return replace(
             self,
@@ -196,8 +218,9 @@ class ClientData:
             metadata={name: values[k] for name, values in self.metadata.items()},
         )
 
+    @checks_arguments
     def split(
-        self, unseen: float = 0.0, validation: float = 0.0, test: float = 0.0, seed: int = 0,
+        self, unseen: Part = 0.0, validation: Part = 0.0, test: Part = 0.0, seed: int = 0,
         by: Literal["random", "time"] = "random",
     ) -> ClientData:  # fmt: skip
         """Set clients aside as unseen, and rows of every client for validation and test.
@@ -220,10 +243,7 @@ class ClientData:
         >>> synthetic(clients=10, samples=20).split(unseen=0.3, validation=0.1, test=0.2)
         ClientData(10 clients, 200 examples: y int64; train 140, validation 20, test 40; 3 unseen)
         """
-        seed = as_integer("seed", seed)
         _check_split(self, unseen, validation, test)
-        if by not in ("random", "time"):
-            raise ConfigError(f"by={by!r}: a split is by 'random' or by 'time'")
         if by == "time" and self.time is None:
             raise DataError("by='time': the rows have no times; name their column, time=...")
         data = self
@@ -328,7 +348,8 @@ class ClientData:
                     digest.update(array[block].tobytes())
         return digest.hexdigest()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    @checks_arguments
+    def save(self, path: AnyPath) -> None:
         """Write a directory that `sartor.data.open` memory-maps again, whole or not at all.
 
         A directory that was saved before is replaced, and nothing else is.
@@ -395,20 +416,33 @@ def bounds_of(sizes: Ints) -> Ints:
     return np.concatenate([ends[:, -1:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
 
 
-def as_integer(name: str, value: int, least: int | None = None) -> int:
-    """An argument that must be an integer, and perhaps at least so large."""
-    if not isinstance(value, numbers.Integral) or (least is not None and value < least):
-        limit = "" if least is None else f" of at least {least}"
-        raise ConfigError(f"{name}={value!r}: an integer{limit} is needed")
-    return int(value)
+def text_of(value: Any) -> str:
+    """A client's id as a text; a whole number is the same client as an integer or as a float.
+
+    >>> text_of(1005.0), text_of(1005), text_of(b"ann"), text_of(0.5)
+    ('1005', '1005', 'ann', '0.5')
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError as error:
+            raise DataError(f"the id {value!r} is not UTF-8; decode it before") from error
+    known = isinstance(value, str | int | float | Decimal | datetime.date | datetime.time | UUID)
+    if not known or value in (math.inf, -math.inf) or value != value:
+        raise DataError(
+            f"a client's id must be a text or a number (got {shown(value)}); make it one, such as "
+            "'-'.join of several"
+        )
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def as_sizes(name: str, value: int | Sequence[int], clients: int) -> Ints:
     """An argument with the number of examples, of every client or of each."""
-    sizes = np.asarray(value)
-    if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (clients,)) or sizes.min() < 1:
-        raise ConfigError(f"{name}={value!r}: a positive integer, or {clients} such, are needed")
-    return np.broadcast_to(sizes, clients).astype(np.int64)
+    sizes = np.asarray(checked(name, value, Count | Sequence[Count]), np.int64)
+    if sizes.shape not in ((), (clients,)):
+        raise ConfigError(f"{name} must be one number, or {clients} (got {len(sizes)})")
+    return np.broadcast_to(sizes, clients)
 
 
 def equal_length(columns: Mapping[str, Any], where: str = "") -> int:
@@ -482,28 +516,45 @@ def _check_structure(data: ClientData) -> None:
 
 
 def _check_values(data: ClientData, name: str, column: Column) -> None:
-    """Finite floats and labels from 0, block by block; the error names client, column and row."""
+    """Refuse what models cannot compute with, block by block, naming client, column and row.
+
+    They need finite floats, labels from 0, and numbers that differ in 32 bits as well.
+    """
     if column.dtype.kind not in "biuf":
         raise DataError(
             f"column {name!r} has type {column.dtype}: only booleans, integers and floats can be "
             "used; encode it as numbers first"
         )
+    from sartor.data.rounding import Rounding
+
     signed_label = name == "y" and column.dtype.kind == "i"
-    if column.dtype.kind != "f" and not signed_label:
+    if column.dtype.itemsize < 4 and not (signed_label or column.dtype.kind == "f"):
         return
+    rounding = Rounding([name])
+
+    def entry_of(row: int) -> int:
+        return int(np.flatnonzero(data.rows == row)[0])
+
+    def owner_of(start: int, row: int) -> str:
+        return data.ids[data.owner_of(entry_of(start + row))]
+
     for block in _row_blocks(column, 16 * _MEGABYTE):
         values = column[block]
-        wrong = values < 0 if signed_label else ~np.isfinite(values)
+        with np.errstate(over="ignore"):  # what overflows 32 bits is as bad as what is infinite
+            narrow = values.astype(np.float32, copy=False)
+            wrong = values < 0 if signed_label else ~np.isfinite(narrow)
         if wrong.any():
             where = np.unravel_index(int(wrong.argmax()), wrong.shape)
             row = block.start + int(where[0])
-            entry = int(np.flatnonzero(data.rows == row)[0])
+            entry = entry_of(row)
             k = data.owner_of(entry)
             need = "labels are counted from 0" if signed_label else "a finite number is needed"
             raise DataError(
                 f"client {data.ids[k]!r}, column {name!r}, row {entry - data.bounds[k, 0]} of the "
                 f"client ({row} in all): {values[where]} found, {need}; correct or drop the row"
             )
+        rounding.add(values, partial(owner_of, block.start))
+    rounding.refuse()
 
 
 def _check_split(data: ClientData, unseen: float, validation: float, test: float) -> None:
@@ -511,8 +562,6 @@ def _check_split(data: ClientData, unseen: float, validation: float, test: float
     there = [~data.seen, data.sizes("validation"), data.sizes("test")]
     for (what, fraction), present in zip(asked.items(), there, strict=True):
         name = what.split()[0]
-        if not isinstance(fraction, numbers.Real) or not 0 <= fraction < 1:
-            raise ConfigError(f"{name}={fraction!r}: a fraction in [0, 1) is needed")
         if fraction and present.any():
             raise ConfigError(
                 f"{name}={fraction}: the data already has {what}; leave {name} at 0 to keep them, "

@@ -6,7 +6,6 @@ if somebody has put them there by hand.
 
 import bz2
 import http.client
-import os
 import tarfile
 import urllib.error
 import urllib.request
@@ -16,6 +15,7 @@ from typing import Any
 
 import h5py
 
+from sartor.checking import AnyPath, checks_arguments
 from sartor.errors import ConfigError, FileError, nearest
 from sartor.files import cache_root, sha256_of, sweep, writing
 from sartor.locks import locked
@@ -64,9 +64,10 @@ SOURCES = {
 """The data sets that can be downloaded. "emnist": 3,400 writers, 62 classes, 749,068 images."""
 
 
+@checks_arguments
 def download(
     name: str = "emnist",
-    cache: str | os.PathLike[str] | None = None,
+    cache: AnyPath | None = None,
     progress: bool | None = None,
 ) -> Path:
     """Download a data set unless it is there already, and return its directory.

@@ -1,6 +1,14 @@
-"""Values of tables and arrays as columns: words become numbers, missing values become errors."""
+"""What users may give as data: as columns, in which words become numbers.
 
+Everything that is neither numbers nor words, or is missing, becomes an error that says what to do.
+"""
+
+import dataclasses
+import datetime
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from numbers import Integral, Real
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -8,22 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sartor.checking import shown
 from sartor.data.dataset import ClientData, Column, assemble
+from sartor.data.dataset import text_of as text_of  # of all that users give, ids are texts
 from sartor.errors import DataError
 from sartor.types import Ints
-
-
-def text_of(value: Any) -> str:
-    """A client's id as a text; a whole number is the same client as an integer or as a float.
-
-    >>> text_of(1005.0), text_of(1005), text_of(b"ann"), text_of(0.5)
-    ('1005', '1005', 'ann', '0.5')
-    """
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
 
 
 def numbered(values: Any, column: str, clients: Any = None) -> tuple[Ints, list[Any]]:
@@ -38,6 +35,7 @@ def numbered(values: Any, column: str, clients: Any = None) -> tuple[Ints, list[
     >>> codes.tolist(), values
     ([0, 1, 0], ['b', 'a'])
     """
+    refuse_nested(values.type, column)
     refuse_missing(values, column, clients)
     if not len(values):  # perhaps of Arrow's null type, which has no dictionaries
         return np.zeros(0, np.int64), []
@@ -77,6 +75,16 @@ def is_text(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
+def refuse_nested(kind: Any, column: str) -> None:
+    """Refuse ids, domains and metadata that are lists, tables or intervals."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+        raise DataError(
+            f"column {column!r} holds {kind}, and one text or number for each row is needed; make "
+            "texts of it"
+        )
+
+
 def refuse_missing(values: Any, column: str, clients: Any = None, row: int = 0) -> None:
     """Nulls, NaN and empty texts are missing values; an error names the :func:`place`."""
     missing = pc.is_null(values, nan_is_null=True)
@@ -88,22 +96,111 @@ def refuse_missing(values: Any, column: str, clients: Any = None, row: int = 0) 
         raise DataError(f"{where}: the value is missing; fill it or drop the row")
 
 
-def as_column(values: npt.ArrayLike) -> Column:
-    """As an array; floats of 64 bits become floats of 32, the accuracy models train in."""
-    array = np.asarray(values)
-    with np.errstate(over="ignore"):  # infinities are refused later, by client and row
-        return array.astype(np.float32) if array.dtype == np.float64 else array
+def as_column(values: npt.ArrayLike, name: str) -> Column:
+    """What a user gives as a column: as an array of numbers, or of words.
+
+    >>> as_column([[1, 2], [3]], "x")
+    Traceback (most recent call last):
+        ...
+    sartor.errors.DataError: column 'x' has rows of different lengths; make them equal
+    """
+    array = _as_array(values, name)
+    if array.dtype.kind == "O":
+        array = _of_objects(array, name)
+    if array.dtype.kind in REMEDIES:
+        raise DataError(f"column {name!r} holds {array.dtype}: {REMEDIES[array.dtype.kind]}")
+    if array.ndim > 1 and len(array) and not array[:1].size:
+        raise DataError(f"column {name!r} has no values in a row (its shape is {array.shape})")
+    if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
+        array = array.astype(np.float32 if array.dtype.itemsize < 4 else np.float64)
+    return array
+
+
+def _as_array(values: Any, name: str) -> Column:
+    """An array of whatever can be one, in the byte order of this machine; bytes are texts."""
+    if hasattr(values, "toarray"):
+        raise DataError(f"column {name!r} is sparse; make it dense, such as by .toarray()")
+    if isinstance(values, np.ma.MaskedArray):
+        if np.ma.is_masked(values):
+            raise DataError(f"column {name!r} has masked values; fill them or drop the rows")
+        values = values.data
+    try:
+        array = np.asarray(values)
+    except Exception as error:  # whatever the object does when it is made an array
+        if "inhomogeneous" in str(error):
+            raise DataError(
+                f"column {name!r} has rows of different lengths; make them equal"
+            ) from None
+        raise DataError(f"column {name!r} is no array: {error}") from error
+    if array.dtype.kind == "S" or (array.dtype.kind == "O" and _all_are(bytes, array)):
+        return np.array([text_of(word) for word in array.ravel()]).reshape(array.shape)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _all_are(kind: type, array: Column) -> bool:
+    return bool(array.size) and all(isinstance(value, kind) for value in array.ravel())
+
+
+DATES = (
+    "dates and times are no numbers; give for instance the days since a date, "
+    "(time - start) / numpy.timedelta64(1, 'D')"
+)
+REMEDIES = {
+    "M": DATES,
+    "m": "spans of time are no numbers; divide them by a unit, such as numpy.timedelta64(1, 's')",
+    "c": "complex numbers cannot be used; give the real and the imaginary part as two columns",
+    "V": "arrays with named fields cannot be used; give a dict of columns, or a frame",
+}
+"""What to do with values that are no column, by the kind of numpy's type."""
+
+
+def _of_objects(array: Column, name: str) -> Column:
+    """Python's objects as numbers, with NaN for what is missing; or as they are if they are words.
+
+    Decimals become floats.
+    """
+    there = [value for value in array.ravel() if not _is_missing(value)]
+    if all(isinstance(value, str) for value in there):
+        return array
+    for value in there:
+        if isinstance(value, datetime.date | datetime.time):
+            raise DataError(f"column {name!r} holds {value!r}: {DATES}")
+        if isinstance(value, Integral) and not -(2**63) <= int(value) < 2**63:
+            raise DataError(f"column {name!r} holds {value}, which does not fit 64 bits; scale it")
+        if not isinstance(value, Real | Decimal):
+            raise DataError(
+                f"column {name!r} holds {shown(value)}, of type {type(value).__name__}, where "
+                "numbers or words are needed; encode it as numbers, with one type in a column"
+            )
+    numbers = [np.nan if _is_missing(value) else value for value in array.ravel()]
+    kind = np.int64 if all(isinstance(value, Integral) for value in numbers) else np.float64
+    return np.array(numbers, object).astype(kind).reshape(array.shape)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether it is None, a NaN, or the NA of pandas, which is not even equal to itself."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, Real | Decimal) and bool(value != value)
 
 
 def as_arrow(values: npt.ArrayLike, name: str) -> Any:
-    """As an Arrow column."""
-    array = np.asarray(values)
+    """What a user gives with one value for each row (ids, words, domains), as an Arrow column."""
+    kinds = set(map(type, values)) if isinstance(values, list | tuple) else set()
+    mixed = str in kinds and not kinds <= {str, np.str_, NoneType}  # numpy would make texts of all
+    array = _as_array(values, name)
     if array.ndim != 1:
-        raise DataError(f"{name}: one value for each row is needed, got shape {array.shape}")
+        raise DataError(f"{name}: one value for each row is needed, got {shown(values)}")
+    if array.dtype.kind in "cV":
+        raise DataError(f"{name}: {REMEDIES[array.dtype.kind]}")
     try:
-        return pa.chunked_array([array if array.dtype.kind in "biuf" else array.tolist()])
-    except pa.ArrowException as error:
+        if mixed:
+            raise pa.ArrowInvalid(f"got {', '.join(sorted(kind.__name__ for kind in kinds))}")
+        found = pa.chunked_array([array if array.dtype.kind in "biufmM" else array.tolist()])
+    except Exception as error:  # of Arrow's, and whatever the values do
         raise DataError(f"{name}: values of one type are needed ({error})") from error
+    refuse_nested(found.type, name)
+    return found
 
 
 def finish(
@@ -113,8 +210,12 @@ def finish(
     columns, label_names = dict(columns), None
     if columns["y"].dtype.kind in "OUT":
         words = as_arrow(columns["y"], "y")
-        if not is_text(words.type) and not pa.types.is_null(words.type):
-            raise DataError(f"column 'y': labels must be numbers or words, got {words.type}")
         clients = pa.DictionaryArray.from_arrays(owner, ids)
         columns["y"], label_names = numbered_words(words, "y", clients)
-    return assemble(columns, owner, ids, metadata=metadata, label_names=label_names)
+    return narrowed(assemble(columns, owner, ids, metadata=metadata, label_names=label_names))
+
+
+def narrowed(data: ClientData) -> ClientData:
+    """With floats of 64 bits as floats of 32, the accuracy models train in."""
+    wide = {n: c.astype(np.float32) for n, c in data.columns.items() if c.dtype == np.float64}
+    return dataclasses.replace(data, columns={**data.columns, **wide}) if wide else data

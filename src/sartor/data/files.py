@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Annotated
 
+from sartor.checking import AnyPath, Range, checks_arguments, machine_memory
 from sartor.data.dataset import ClientData
 from sartor.data.federated import Part, parts_bytes, read_parts
 from sartor.data.femnist import FemnistPart, is_femnist
@@ -41,16 +43,17 @@ _MAGIC = {b"\x89HDF\r\n\x1a\n": "hdf5", b"SQLite format 3\0": "sqlite", PARQUET:
 _log = logging.getLogger(__name__)
 
 
+@checks_arguments
 def open(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     *,
     client: str | None = None,
     label: str | None = None,
     features: Sequence[str] | None = None,
     domain: str | None = None,
     metadata: Sequence[str] = (),
-    memory_limit: int | None = None,
-    cache: str | os.PathLike[str] | None = None,
+    memory_limit: Annotated[int, Range(0)] | None = None,
+    cache: AnyPath | None = None,
 ) -> ClientData:
     """Client data from a file or a directory.
 
@@ -92,7 +95,7 @@ def open(
     parts = _PARTS[kind](path) if kind in _PARTS else []
     size = parts_bytes(parts) if parts else table_bytes(path)
     store = None
-    if size > (_half_of_memory() if memory_limit is None else memory_limit):
+    if size > (machine_memory() // 2 if memory_limit is None else memory_limit):
         store = _cached(path, cache, repr(roles))
         if is_store(store):
             return open_store(store)
@@ -136,10 +139,6 @@ def _kind_of_file(path: Path) -> str | None:
     kind = {".json": "leaf", ".csv": "table"}.get(path.suffix.lower())
     kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), kind)
     return "femnist" if kind == "table" and is_femnist(path) else kind
-
-
-def _half_of_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _cached(path: Path, cache: str | os.PathLike[str] | None, arguments: str) -> Path:

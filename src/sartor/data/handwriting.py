@@ -7,7 +7,6 @@ personalization helps. The populations differ in all of this, so clustering help
 real, and its names say so: clients are ``generated-…``, and their domains ``generated …``.
 """
 
-import numbers
 import string
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.caching import made_once
-from sartor.data.dataset import PARTS, ClientData, as_integer, as_sizes, assemble
+from sartor.checking import Count, Part, Share, check_memory, checks_arguments
+from sartor.data.dataset import PARTS, ClientData, as_sizes, assemble
 from sartor.errors import ConfigError
 from sartor.randomness import Words, client_hashes, mix, uniforms
 from sartor.types import Bools, Floats, Ints
@@ -99,11 +99,12 @@ _HABIT = _spread(shift=0, stretch=0.05, bend=0.06, wave=0.02)  # between glyphs 
 _SLIP = _spread(shift=0.04, stretch=0.07, bend=0.09, wave=0.022)  # between images of a glyph
 
 
+@checks_arguments
 def handwriting(
-    writers: int = 548,
-    images: int | Sequence[int] | None = None,
-    second: float = 0.19,
-    test: float = 0.1,
+    writers: Count = 548,
+    images: Count | Sequence[Count] | None = None,
+    second: Share = 0.19,
+    test: Part = 0.1,
     seed: int = 0,
 ) -> ClientData:
     """Images of generated writers: "x" as bytes (255 is paper), "y" of 62 classes, and "domain".
@@ -121,11 +122,7 @@ def handwriting(
     >>> handwriting(writers=3, images=20)
     ClientData(3 clients, 60 examples: x uint8[28, 28], y int32; train 54, test 6)
     """
-    writers, seed = as_integer("writers", writers, least=1), as_integer("seed", seed)
-    if not isinstance(second, numbers.Real) or not 0 <= second <= 1:
-        raise ConfigError(f"second={second!r}: a share in [0, 1] is needed")
-    if not isinstance(test, numbers.Real) or not 0 <= test < 1:
-        raise ConfigError(f"test={test!r}: a share in [0, 1) is needed")
+    check_memory(f"{writers:,} writers", 40.0 * writers * _SIDE**2, "choose fewer")
     ids = tuple(f"generated-{k:05d}" for k in range(writers))
     keys = mix(seed, "handwriting", client_hashes(ids))
     at_school = uniforms(mix(keys, "population")) < second
@@ -136,7 +133,9 @@ def handwriting(
             f"images={images!r}: a writer needs two, one to train on and one to test on; give more,"
             " or test=0"
         )
-    x = np.empty((int(sizes.sum()), _SIDE, _SIDE), np.uint8)
+    total = int(sizes.sum())
+    check_memory(f"{total:,} images", float(total * _SIDE**2), "choose fewer")
+    x = np.empty((total, _SIDE, _SIDE), np.uint8)
     y = np.empty(len(x), np.int32)
     part = np.zeros(len(x), np.int64)
     ends = np.cumsum(sizes)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sartor.data.dataset import PARTS, ClientData, Column, as_integer, shape_of
+from sartor.checking import Count, check_memory, checks_arguments
+from sartor.data.dataset import PARTS, ClientData, Column, shape_of
 from sartor.errors import DataError
 from sartor.randomness import mix, shuffles
 from sartor.types import Floats, Ints
@@ -86,6 +87,7 @@ class OrderShift:
     message: str | None
 
 
+@checks_arguments
 def describe(data: ClientData) -> Description:
     """Describe a dataset.
 
@@ -126,7 +128,8 @@ def describe(data: ClientData) -> Description:
     )
 
 
-def order_shift(data: ClientData, permutations: int = 499, seed: int = 0) -> OrderShift:
+@checks_arguments
+def order_shift(data: ClientData, permutations: Count = 499, seed: int = 0) -> OrderShift:
     """Test whether earlier clients differ from later ones more than in a random order.
 
     Each client is summarised by its label distribution and its feature means, from at most 200
@@ -145,10 +148,10 @@ def order_shift(data: ClientData, permutations: int = 499, seed: int = 0) -> Ord
     """
     if len(data) < 8:
         raise DataError(f"order_shift needs at least 8 clients, got {len(data)}")
-    permutations = as_integer("permutations", permutations, least=1)
     chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), 2000)).round().astype(np.int64))
     summaries = _summaries(data, chosen)
     p = len(chosen)
+    check_memory(f"{permutations:,} permutations", 16.0 * permutations * p, "choose fewer")
     curve = _cusum(summaries)
     k = int(curve.argmax()) + _margin(p)
     statistic = float(curve.max())

@@ -5,12 +5,12 @@ distribution, and a symbol of its own.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
-from sartor.data.dataset import ClientData, as_integer, as_sizes, assemble
-from sartor.errors import ConfigError
+from sartor.checking import Count, Range, check_memory, checks_arguments
+from sartor.data.dataset import ClientData, as_sizes, assemble
 from sartor.randomness import client_hashes, mix, uniforms
 from sartor.types import Floats
 
@@ -18,9 +18,12 @@ Layout = Literal["literal", "shifted"]
 
 _CLUSTERS = 4
 
+Symbols = Annotated[int, Range(_CLUSTERS + 1)]
 
+
+@checks_arguments
 def synthetic_distributions(
-    clients: int = 100, symbols: int = 50, layout: Layout = "literal"
+    clients: Count = 100, symbols: Symbols = 50, layout: Layout = "literal"
 ) -> Floats:
     """The clients' true distributions D_k, as an array [p, d].
 
@@ -38,10 +41,8 @@ def synthetic_distributions(
            [0.03125, 0.78125, 0.03125, 0.03125, 0.03125, 0.03125, 0.03125,
             0.03125]])
     """
-    clients = as_integer("clients", clients, least=1)
-    symbols = as_integer("symbols", symbols, least=_CLUSTERS + 1)
-    if layout not in ("literal", "shifted"):
-        raise ConfigError(f"layout={layout!r}: choose 'literal' or 'shifted'")
+    what = f"the distributions of {clients:,} clients over {symbols:,} symbols"
+    check_memory(what, 16.0 * clients * symbols, "choose fewer")
     k = np.arange(clients)
     own = k % (symbols - _CLUSTERS) + (_CLUSTERS if layout == "shifted" else 0)
     distributions = np.full((clients, symbols), 0.25 / symbols)
@@ -50,10 +51,11 @@ def synthetic_distributions(
     return distributions
 
 
+@checks_arguments
 def synthetic(
-    clients: int = 100,
-    symbols: int = 50,
-    samples: int | Sequence[int] = 100,
+    clients: Count = 100,
+    symbols: Symbols = 50,
+    samples: Count | Sequence[Count] = 100,
     layout: Layout = "literal",
     seed: int = 0,
 ) -> ClientData:
@@ -71,6 +73,8 @@ def synthetic(
     """
     distributions = synthetic_distributions(clients, symbols, layout)
     sizes = as_sizes("samples", samples, clients)
+    total = int(sizes.sum())
+    check_memory(f"{total:,} samples", 40.0 * total, "choose fewer")
     ids = tuple(f"client-{k:03d}" for k in range(clients))
     owner = np.repeat(np.arange(clients), sizes)
     draw = np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]

@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from sartor.checking import is_list, shown
 from sartor.data import encoding
 from sartor.data.dataset import ClientData, Column, assemble
 from sartor.data.federated import reading
+from sartor.data.rounding import Rounding
 from sartor.data.store import column_file, joined, through_store
 from sartor.errors import ConfigError, DataError, nearest
 
@@ -54,8 +56,9 @@ def from_frame(
         )
     try:
         table = pa.Table.from_pandas(frame, preserve_index=False) if pandas else pa.table(frame)
-    except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"the frame cannot be converted to Arrow: {error}") from error
+    except Exception as error:  # of Arrow's, and whatever the frame does
+        what = _culprit(frame) if pandas else ""
+        raise DataError(f"the frame cannot be converted to Arrow: {what}{error}") from error
     roles = {"client": client, "label": label, "features": features, "domain": domain}
     return _collect(table.to_batches(), _plan(table.schema, {**roles, "metadata": metadata}))
 
@@ -128,15 +131,20 @@ def _plan(schema: Any, roles: Mapping[str, Any]) -> _Plan:
     for name in features:
         kind = schema.field(name).type
         if not _numeric(kind):
+            what = encoding.DATES if pa.types.is_temporal(kind) else "encode it as numbers"
             raise DataError(
-                f"column {name!r} is not numeric ({kind}): encode it as numbers, or name the "
+                f"column {name!r} is not numeric ({kind}): {what}, or name the "
                 "columns to use: features=[...], on the command line --features COLUMN"
             )
     kind = schema.field(label).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if not _numeric(kind) and not encoding.is_text(kind):
-        raise DataError(f"column {label!r} cannot be a label ({kind}): numbers or words are needed")
+        what = f"; {encoding.DATES}" if pa.types.is_temporal(kind) else ""
+        raise DataError(
+            f"column {label!r} cannot be a label ({kind}): numbers or words are needed{what}"
+        )
+    encoding.refuse_nested(schema.field(client).type, client)
     by_name = {name: name for name in asked["metadata"]}
     if asked["domain"]:
         (by_name["domain"],) = asked["domain"]
@@ -146,10 +154,12 @@ def _plan(schema: Any, roles: Mapping[str, Any]) -> _Plan:
 def _asked(role: str, value: Any) -> list[str]:
     """The columns for a role, as texts: pandas takes anything for a name, and Arrow does not."""
     if role not in ("features", "metadata"):
-        return [] if role == "domain" and value is None else [str(value)]
-    if isinstance(value, str):
-        raise ConfigError(f"{role}={value!r}: a list of column names is needed, not one text")
-    return [str(name) for name in value or ()]
+        if value is None and role != "domain":
+            raise ConfigError(f"{role}: name the column that holds the {role} (got None)")
+        return [] if value is None else [str(value)]
+    if value is not None and not is_list(value):
+        raise ConfigError(f"{role}={shown(value)}: a list of column names is needed")
+    return [] if value is None else [str(name) for name in value]
 
 
 def _numeric(kind: Any) -> bool:
@@ -178,16 +188,17 @@ def _csv(path: Path, roles: Mapping[str, Any]) -> tuple[_Plan, Iterable[Any]]:
 
 def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) -> ClientData:
     """Read batches one after another. The features may go to a folder, all else is in memory."""
-    kept = []
+    kept, rounding = [], Rounding(plan.features)
 
     def blocks() -> Iterator[Column]:
         row = 0
         for batch in filter(len, batches):
             kept.append(batch.select(plan.others))
-            yield _stack(batch, plan, row)
+            yield _stack(batch, plan, row, rounding)
             row += len(batch)
         if not row:
             raise DataError("the table has no rows")
+        rounding.refuse()
 
     x = joined(blocks(), folder / column_file(0) if folder and plan.features else None)
     table = pa.Table.from_batches(kept)
@@ -197,8 +208,8 @@ def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) ->
         y, label_names = encoding.numbered_words(labels, plan.label, clients)
     else:
         encoding.refuse_missing(labels, plan.label, clients)
-        y, label_names = encoding.as_column(_numbers(labels)), None
-    return assemble(
+        y, label_names = encoding.as_column(_numbers(labels), plan.label), None
+    data = assemble(
         {"x": x, "y": y} if plan.features else {"y": y},
         owner,
         [encoding.text_of(client) for client in found],
@@ -209,23 +220,41 @@ def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) ->
         label_names=label_names,
         feature_names=plan.features or None,
     )
+    return encoding.narrowed(data)
 
 
-def _stack(batch: Any, plan: _Plan, row: int) -> Column:
+def _stack(batch: Any, plan: _Plan, row: int, rounding: Rounding) -> Column:
     """The features of a batch that begins at a row of its table."""
     clients = batch.column(plan.client)
     for name in plan.features:
         encoding.refuse_missing(batch.column(name), name, clients, row)
     arrays = [_numbers(batch.column(name)) for name in plan.features]
-    x = np.empty((len(batch), len(arrays)), np.float32)
+    wide = np.empty((len(batch), len(arrays)))
+    for j, values in enumerate(arrays):
+        wide[:, j] = values
     with np.errstate(over="ignore"):  # what overflows float32 is refused below
-        for j, values in enumerate(arrays):
-            x[:, j] = values
+        x = wide.astype(np.float32)
     if not np.isfinite(x).all():
         i, j = map(int, np.argwhere(~np.isfinite(x))[0])
         where = encoding.place(i, plan.features[j], clients, row)
         raise DataError(f"{where}: {arrays[j][i]} is not a finite float32; correct or drop the row")
+    rounding.add(wide, lambda i: encoding.text_of(clients[i].as_py()))
     return x
+
+
+def _culprit(frame: Any) -> str:
+    """The column of a pandas frame that Arrow cannot hold, and what to do about it."""
+    for place, name in enumerate(frame.columns):
+        column = frame.iloc[:, place]
+        if hasattr(column, "sparse"):
+            return f"column {name!r} is sparse; make it dense by frame.sparse.to_dense(). "
+        try:
+            pa.Array.from_pandas(column)
+        except Exception as error:  # of Arrow's, and whatever the values do
+            kind = column.dtype.kind
+            what = encoding.REMEDIES.get(kind, "give it one type, or leave the column out")
+            return f"column {name!r} ({column.dtype}, {type(error).__name__}): {what}. "
+    return ""
 
 
 def _numbers(values: Any) -> Column:

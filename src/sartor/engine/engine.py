@@ -1,13 +1,13 @@
 """How work meets the machine: lanes, devices, precision and memory."""
 
 import dataclasses
-import os
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 
 from sartor.caching import made_once
+from sartor.checking import Count, Range, check_fields, machine_memory
 from sartor.data import ClientData
 from sartor.errors import ConfigError
 from sartor.models import Model, Shapes, column_shapes, example_shapes
@@ -30,19 +30,14 @@ class Engine:
     4
     """
 
-    lanes: int | None = None
-    devices: int | None = None
+    lanes: Count | None = None
+    devices: Count | None = None
     precision: Literal["f32", "bf16"] = "f32"
     resident: bool | None = None
-    memory: int | None = None
+    memory: Annotated[int, Range(1)] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("lanes", "devices", "memory"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"engine.{name} must be at least 1 (got {value})")
-        if self.precision not in ("f32", "bf16"):
-            raise ConfigError(f"engine.precision must be 'f32' or 'bf16' (got {self.precision!r})")
+        check_fields(self)
 
     def local_devices(self) -> list[jax.Device]:
         """The devices in use."""
@@ -60,8 +55,7 @@ class Engine:
         if self.memory is not None:
             return self.memory
         stats = self.local_devices()[0].memory_stats() or {}
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return int(stats.get("bytes_limit", physical))
+        return int(stats.get("bytes_limit", machine_memory()))
 
     def lanes_for(self, model: Model, data: ClientData, batch: int, jobs: int) -> int:
         """Lanes on one device for jobs that step through batches of this model and data."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping
-from numbers import Real
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import optax
 
 from sartor.caching import made_once
+from sartor.checking import Count, Finite, Positive, check_fields, checked
 from sartor.engine.arguments import traced
 from sartor.errors import ConfigError, nearest
 
@@ -41,18 +42,22 @@ class Optimizer:
         options: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
         **more: float | bool,
     ) -> None:
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "options", tuple({**dict(options), **more}.items()))
-        for key, value in self.options:
-            if not isinstance(value, Real):
-                raise ConfigError(f"optimizer: {key} must be a number (got {value!r})")
+        several = Mapping[str, Any] | tuple[tuple[str, Any], ...]
+        given = {**dict(checked("optimizer: options", options, several)), **more}
+        for key, value in given.items():
+            hint = Positive if key == "learning_rate" else bool | Finite
+            plain = checked(f"optimizer: {key}", value, hint)
+            whole = isinstance(value, Integral) and not isinstance(plain, bool)
+            given[key] = int(value) if whole else plain
+        object.__setattr__(self, "name", checked("optimizer: name", name, str))
+        object.__setattr__(self, "options", tuple(given.items()))
         self.build()  # refuses what optax would not take
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Optimizer:
         """From a table such as ``{name = "adam", learning_rate = 0.01}``."""
         options = {key: value for key, value in table.items() if key != "name"}
-        return cls(str(table.get("name", "")), options)
+        return cls(table.get("name", ""), options)
 
     @made_once(maxsize=256)  # the same one each time: compiled programs are found again
     def build(self) -> optax.GradientTransformation:
@@ -68,7 +73,7 @@ class Optimizer:
                 raise ConfigError(f"optimizer {self.name!r} takes no {key!r}; {hint}")
         try:
             return factory(**dict(self.options))
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise ConfigError(f"optimizer {self.name!r}: {error}") from error
 
 
@@ -89,11 +94,10 @@ class Automatic:
     0.25
     """
 
-    first: float = traced(0.5)
+    first: Positive = traced(0.5)
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.first, Real) and 0 < float(self.first) < float("inf")):
-            raise ConfigError(f"Automatic: first must be a positive number (got {self.first!r})")
+        check_fields(self)
 
     def at(self, round: Any, steps: Any, curvature: float) -> Any:
         """The size of each of so many steps in a round."""
@@ -114,8 +118,13 @@ class Searched:
     (0.0025, 0.01, 0.04, 0.16)
     """
 
-    among: tuple[float, ...] = (0.02, 0.08, 0.32, 1.28)
-    clients: int = 100
+    among: tuple[Positive, ...] = (0.02, 0.08, 0.32, 1.28)
+    clients: Count = 100
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.among:
+            raise ConfigError("Searched: among is empty; give at least one step size")
 
     def of(self, curvature: float) -> tuple[float, ...]:
         """The step sizes for a loss."""

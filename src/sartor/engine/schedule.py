@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sartor.checking import check_memory
 from sartor.randomness import Words, mix, shuffles
 from sartor.types import Ints
 
@@ -294,6 +295,8 @@ def schedule(
     rounds, jobs = sizes.shape
     per_epoch = -(-sizes // batch)
     steps = per_epoch * epochs
+    size = 48.0 * float(steps.sum(dtype=np.float64))  # six numbers for each step
+    check_memory(f"the plan of {epochs:,} epochs of all clients", size, "choose fewer epochs")
     packing = packing or pack(steps, lanes, devices)
     share = np.arange(jobs) if share is None else share
     space = space or room(packing, sizes, batch, epochs, share)

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from sartor.errors import ConfigError, InterruptedRun
+from sartor.checking import Count, checks_arguments
+from sartor.errors import InterruptedRun
 from sartor.trees import Tree
 
 Item = TypeVar("Item")
@@ -93,11 +94,12 @@ class Compiled:
         return jax.jit(over, compiler_options=_options(many=True))
 
 
+@checks_arguments
 def side_by_side(
     work: Callable[[Item], Result],
     items: Iterable[Item],
     *,
-    width: int | None = None,
+    width: Count | None = None,
     until: threading.Event | None = None,
 ) -> list[Result]:
     """``[work(item) for item in items]``, with what they ask of the device done together.
@@ -118,8 +120,6 @@ def side_by_side(
     [1, 2, 3]
     """
     todo = list(items)
-    if width is not None and width < 1:
-        raise ConfigError(f"width={width}: at least one has to be done at a time")
     crew = _Crew(width or max(len(todo), 1), len(todo), until)
 
     def run(n: int) -> Result:

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from sartor.errors import ConfigError, DataError
+from sartor.checking import Count, Numbers, Probability, checked, checks_arguments
+from sartor.errors import DataError
 from sartor.randomness import mix
 from sartor.types import Floats
 
@@ -48,20 +49,15 @@ NONE = Interval(math.nan, math.nan, False)
 
 def per_client(values: npt.ArrayLike) -> Floats:
     """The values as numbers; refuses anything but one number for each client."""
-    array = np.asarray(values, np.float64)
+    array = np.asarray(checked("values", values, Numbers), np.float64)
     if array.ndim != 1 or len(array) == 0:
         raise DataError(f"values must hold one number for each client (got shape {array.shape})")
     return array
 
 
-def check_level(level: float) -> None:
-    """Refuse a level that is not a share."""
-    if not 0 < level < 1:
-        raise ConfigError(f"level must lie strictly between 0 and 1, as 0.95 does (got {level})")
-
-
+@checks_arguments
 def mean_interval(
-    values: npt.ArrayLike, weights: npt.ArrayLike | None = None, level: float = 0.95
+    values: Numbers, weights: Numbers | None = None, level: Probability = 0.95
 ) -> Interval:
     """Interval over clients of the mean Σ w_k v_k / Σ w_k: Student's t, corrected for skewness.
 
@@ -83,7 +79,6 @@ def mean_interval(
     >>> mean_interval([0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
     Interval(low=nan, high=nan, rough=False)
     """
-    check_level(level)
     found = _moments(values, weights)
     if found is None or found.clients < FEWEST or found.error == 0:
         return NONE
@@ -142,7 +137,8 @@ def _inverse(z: float, r: float) -> float:
     return 3 / r * (float(np.cbrt(1 + r * (z - r / 6))) - 1)
 
 
-def mean_test(values: npt.ArrayLike, weights: npt.ArrayLike | None = None, seed: int = 0) -> float:
+@checks_arguments
+def mean_test(values: Numbers, weights: Numbers | None = None, seed: int = 0) -> float:
     """Two-sided p-value that a mean over clients is zero, as that of paired differences.
 
     It is the larger of two. `sign_flip` is exact if differences are as likely to be d as −d, for
@@ -162,7 +158,7 @@ def mean_test(values: npt.ArrayLike, weights: npt.ArrayLike | None = None, seed:
     0.0003
     """
     d = np.asarray(values, np.float64)
-    if len(d) == 0:
+    if d.shape == (0,):
         return 1.0
     found = _moments(d, weights)
     if found is None:
@@ -175,7 +171,8 @@ def mean_test(values: npt.ArrayLike, weights: npt.ArrayLike | None = None, seed:
     return max(by_signs, float(2 * special.stdtr(found.clients - 1, -least)))
 
 
-def sign_flip(differences: npt.ArrayLike, draws: int = 9_999, seed: int = 0) -> float:
+@checks_arguments
+def sign_flip(differences: Numbers, draws: Count = 9_999, seed: int = 0) -> float:
     """Two-sided p-value that differences are symmetric around zero, by flipping their signs.
 
     If each client's difference d_k could as well have been −d_k, all sign patterns s are equally

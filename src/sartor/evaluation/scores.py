@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sartor.checking import checked, is_list, shown
 from sartor.errors import ConfigError, DataError
 from sartor.evaluation.statistics import Metric
 from sartor.evaluation.summary import Summary, summarise
@@ -22,6 +23,15 @@ from sartor.types import Bools, Floats, Ints
 
 _COLUMNS = {"client", "size", "test_size", "seen", "domain", "loss", "accuracy"}
 _COLUMNS |= {"central_loss", "central_accuracy"}
+_KINDS: tuple[tuple[str, Any, Any], ...] = (
+    ("size", np.int64, None), ("test_size", np.int64, None), ("seen", np.bool_, None),
+    ("example_loss", np.float64, np.float32), ("example_correct", np.float64, np.bool_),
+    ("example_range", np.float64, np.float32), ("rows", np.uint64, None),
+)  # fmt: skip
+"""The columns of numbers: their type, and another one that may stay."""
+
+_OPTIONAL = ("example_correct", "example_range", "rows")
+
 Examples = Floats | npt.NDArray[np.float32] | Bools
 
 
@@ -73,20 +83,21 @@ class Scores:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "client", tuple(map(str, self.client)))
-        put(self, "size", _frozen(self.size, np.int64))
-        put(self, "test_size", _frozen(self.test_size, np.int64))
-        put(self, "seen", _frozen(self.seen, np.bool_))
-        put(self, "example_loss", _frozen(self.example_loss, np.float64, keep=np.float32))
-        if self.example_correct is not None:
-            put(self, "example_correct", _frozen(self.example_correct, np.float64, keep=np.bool_))
-        if self.example_range is not None:
-            put(self, "example_range", _frozen(self.example_range, np.float64, keep=np.float32))
-        if self.domain is not None:
-            put(self, "domain", tuple(map(str, self.domain)))
-        if self.rows is not None:
-            put(self, "rows", _frozen(self.rows, np.uint64))
-        put(self, "extra", {name: _frozen(column) for name, column in self.extra.items()})
+        checked("method", self.method, str)
+        checked("extra", self.extra, Mapping)
+        checked("baseline", self.baseline, Scores | None)
+        for name in ("client", "domain"):
+            texts = getattr(self, name)
+            if not is_list(texts) and (texts is not None or name == "client"):
+                raise DataError(f"{name} must hold one text for each client (got {shown(texts)})")
+            several = None if texts is None else checked(name, list(texts), Sequence[str | float])
+            put(self, name, several and tuple(map(str, several)))
+        for name, kind, keep in _KINDS:
+            if name not in _OPTIONAL or getattr(self, name) is not None:
+                put(self, name, _frozen(name, getattr(self, name), kind, keep))
+        put(
+            self, "extra", {str(name): _frozen(name, column) for name, column in self.extra.items()}
+        )
         self._check_clients()
         self._check_examples()
         self._check_baseline()
@@ -173,7 +184,10 @@ class Scores:
     def sum_by_client(self, values: npt.ArrayLike) -> Floats:
         """Add per-example values up, client by client."""
         starts = np.cumsum(self.test_size) - self.test_size
-        return np.add.reduceat(np.asarray(values), starts, dtype=np.float64)
+        examples = _frozen("values", values, np.float64)
+        if examples.shape != (total := int(self.test_size.sum()),):
+            raise DataError(f"values must hold {total} numbers (got {shown(values)})")
+        return np.add.reduceat(examples, starts, dtype=np.float64)
 
     def totals(self, metric: Metric) -> Floats:
         """Each client's sum of a metric over its test examples."""
@@ -217,7 +231,7 @@ class Scores:
         >>> scores.select([False, True]).example_loss.tolist()
         [5.0]
         """
-        keep = np.asarray(mask)
+        keep = _frozen("mask", mask)
         if keep.dtype != np.bool_ or keep.shape != (len(self),):
             raise DataError(
                 f"mask must hold {len(self)} booleans, one per client "
@@ -253,9 +267,16 @@ class Scores:
         return summarise(self)
 
 
-def _frozen(values: npt.ArrayLike, dtype: Any = None, keep: Any = None) -> npt.NDArray[Any]:
+def _frozen(name: str, values: Any, dtype: Any = None, keep: Any = None) -> npt.NDArray[Any]:
     """A read-only view (the caller's own array stays writable), of dtype unless it is `keep`."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise DataError(f"{name} must hold numbers (got {shown(values)})") from error
+    whole = array.dtype.kind != "f" or bool((array == array.round()).all())
+    if dtype and (array.dtype.kind not in "biuf" or (dtype == np.int64 and not whole)):
+        kind = "whole numbers" if dtype == np.int64 else "numbers"
+        raise DataError(f"{name} must hold {kind} (got {shown(values)})")
     if dtype is not None and array.dtype != keep:
         array = array.astype(dtype, copy=False)
     array = array.view()

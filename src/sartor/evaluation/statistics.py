@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from sartor.checking import Numbers, Probability, checked, checks_arguments
 from sartor.errors import DataError
-from sartor.evaluation.means import check_level, mean_interval, mean_test, per_client
+from sartor.evaluation.means import mean_interval, mean_test, per_client
 from sartor.types import Bools, Floats
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def quantiles(values: npt.ArrayLike, at: Sequence[float]) -> Floats:
     return np.where(np.isnan(found), np.quantile(v, at, method="higher"), found)
 
 
-def worst_decile(values: npt.ArrayLike, higher_is_better: bool) -> float:
+@checks_arguments
+def worst_decile(values: Numbers, higher_is_better: bool) -> float:
     """Mean over the worst tenth of the clients: ⌈p/10⌉ of them, so at least one.
 
     >>> worst_decile([0.9, 0.8, 0.1], higher_is_better=True)
@@ -51,7 +53,8 @@ def worst_decile(values: npt.ArrayLike, higher_is_better: bool) -> float:
     return float(ordered[:worst].mean() if higher_is_better else ordered[-worst:].mean())
 
 
-def benjamini_hochberg(p_values: npt.ArrayLike, level: float = 0.05) -> Bools:
+@checks_arguments
+def benjamini_hochberg(p_values: Numbers, level: Probability = 0.05) -> Bools:
     """Which of many p-values to believe so that at most a share `level` of the believed is chance.
 
     With n values in rising order, believe the first j, for the largest j with p_(j) ≤ level · j/n.
@@ -60,7 +63,6 @@ def benjamini_hochberg(p_values: npt.ArrayLike, level: float = 0.05) -> Bools:
     [False, True, False, True]
     """
     p = np.asarray(p_values, np.float64)
-    check_level(level)
     if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
         raise DataError("p_values must be a list of numbers in [0, 1]; NaN is none")
     ordered = np.sort(p)
@@ -69,6 +71,7 @@ def benjamini_hochberg(p_values: npt.ArrayLike, level: float = 0.05) -> Bools:
     return np.asarray(p <= limit)
 
 
+@checks_arguments
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """p-values adjusted for their number, by Holm's rule; None and NaN stay out and are None.
 
@@ -87,7 +90,8 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def mcnemar(wins: npt.ArrayLike, losses: npt.ArrayLike) -> Floats:
+@checks_arguments
+def mcnemar(wins: Numbers, losses: Numbers) -> Floats:
     """Exact two-sided McNemar p-values, one for each client.
 
     Of the examples that only one of the two models gets right, each is a win or a loss with
@@ -97,6 +101,8 @@ def mcnemar(wins: npt.ArrayLike, losses: npt.ArrayLike) -> Floats:
     [1.0, 1.0, 0.03125]
     """
     b, c = np.asarray(wins), np.asarray(losses)
+    if b.shape != c.shape:
+        raise DataError(f"wins and losses must be as many (got shapes {b.shape} and {c.shape})")
     # bdtr wants k as a float and n as an integer
     tail = special.bdtr(np.minimum(b, c).astype(np.float64), (b + c).astype(np.int64), 0.5)
     return np.asarray(np.minimum(1.0, 2 * tail), np.float64)
@@ -109,7 +115,8 @@ LEAP = 8.0
 """By how many times a stake one example can raise it at most, in `betting`."""
 
 
-def betting(differences: npt.ArrayLike, ranges: npt.ArrayLike, sizes: npt.ArrayLike) -> Floats:
+@checks_arguments
+def betting(differences: Numbers, ranges: Numbers, sizes: Numbers) -> Floats:
     """Two-sided p-values that a mean difference is zero, one for each client, by betting.
 
     The mean of skewed differences cannot be tested without knowing how large they can be: a model
@@ -137,9 +144,17 @@ def betting(differences: npt.ArrayLike, ranges: npt.ArrayLike, sizes: npt.ArrayL
     >>> betting(won, np.tile([-3.0, 0.2], (40, 1)), [40]).round(2).tolist()  # 3 might be lost
     [0.39]
     """
-    d, n = np.asarray(differences, np.float64), np.asarray(sizes, np.int64)
+    d, n = np.asarray(differences, np.float64), np.asarray(sizes)
+    limits = np.asarray(ranges, np.float64)
+    if n.dtype.kind not in "iu" or n.ndim != 1 or not n.size or n.min() < 1:
+        raise DataError(f"sizes must be whole numbers of at least 1, one for each client (got {n})")
+    if d.shape != (n.sum(),) or limits.shape != (n.sum(), 2):
+        raise DataError(
+            f"differences and ranges must have {n.sum()} rows, the sum of sizes (got shapes "
+            f"{d.shape} and {limits.shape})"
+        )
     starts = np.cumsum(n) - n
-    low, high = np.asarray(ranges, np.float64).T
+    low, high = limits.T
     least = np.minimum.reduceat(np.minimum(low, d), starts)  # differences may be off by rounding
     most = np.maximum.reduceat(np.maximum(high, d), starts)
     with np.errstate(divide="ignore"):
@@ -155,6 +170,13 @@ def _wealth(d: Floats, loss: Floats, gain: Floats, sizes: Any) -> Floats:
         unit = np.where(np.isnan(unit), 0.0, unit)  # 0/0: no difference; ∞/∞ proves nothing
         logs = np.stack([np.add.reduceat(np.log1p(c * unit), starts) for c in BETS])
         return np.asarray(np.exp(logs).mean(axis=0))
+
+
+def _check_scores(**scores: Any) -> None:
+    from sartor.evaluation.scores import Scores  # which imports this module
+
+    for name, value in scores.items():
+        checked(name, value, Scores)
 
 
 def _better_by(a: Floats, b: Floats, metric: Metric) -> Floats:
@@ -191,7 +213,8 @@ class Gains:
         return Gains(self.change[mask], self.p_value[mask], self.beyond_chance[mask])
 
 
-def gains(scores: Scores, metric: Metric = "accuracy", level: float = 0.05) -> Gains:
+@checks_arguments
+def gains(scores: Scores, metric: Metric = "accuracy", level: Probability = 0.05) -> Gains:
     """Which clients gained over the central model (`scores.baseline`) and which were hurt.
 
     Both models saw the same test examples, so each client is tested on its pairs: accuracy by the
@@ -211,6 +234,7 @@ def gains(scores: Scores, metric: Metric = "accuracy", level: float = 0.05) -> G
     >>> found.sign.tolist(), found.p_value.round(4).tolist(), found.beyond_chance.tolist()
     ([1, 1], [0.0039, 1.0], [True, False])
     """
+    _check_scores(scores=scores)
     if scores.baseline is None:
         raise DataError(
             f"the scores of {scores.method!r} have no baseline to gain over: "
@@ -279,6 +303,7 @@ class Comparison:
         )
 
 
+@checks_arguments
 def compare(a: Scores, b: Scores, metric: Metric = "accuracy", seed: int = 0) -> Comparison:
     """Compare two methods client by client; positive means a is better, whatever the metric.
 
@@ -289,6 +314,7 @@ def compare(a: Scores, b: Scores, metric: Metric = "accuracy", seed: int = 0) ->
     >>> compare(tuned, local, "loss").difference
     0.75
     """
+    _check_scores(a=a, b=b)
     if set(a.client) != set(b.client):
         only = sorted(set(a.client) ^ set(b.client))
         raise DataError(

@@ -4,14 +4,13 @@ from sartor.models.adapters import from_equinox, from_flax, from_nnx
 from sartor.models.base import Model, Params, count_parameters, in_precision, parameter_bytes
 from sartor.models.checks import check, model_identity
 from sartor.models.inputs import Shapes, column_shapes, device_dtype, example_shapes, take
-from sartor.models.zoo import FACTORIES, as_model, categorical, cnn, linear, logistic, mlp, rebuild
+from sartor.models.zoo import FACTORIES, categorical, cnn, linear, logistic, mlp, rebuild
 
 __all__ = [
     "FACTORIES",
     "Model",
     "Params",
     "Shapes",
-    "as_model",
     "categorical",
     "check",
     "cnn",

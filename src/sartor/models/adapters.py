@@ -12,6 +12,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from sartor.checking import Count, Part, checks_arguments, shown
 from sartor.errors import ConfigError
 from sartor.models.base import Model, Params
 from sartor.models.layers import log_softmax
@@ -19,13 +20,14 @@ from sartor.models.layers import log_softmax
 Kind = Literal["classification", "regression"]
 
 
+@checks_arguments
 def from_flax(
     module: Any,
     *,
-    input_shape: Sequence[int],
-    classes: int | None = None,
+    input_shape: Sequence[Count],
+    classes: Count | None = None,
     input_dtype: Any = jnp.float32,
-    smoothing: float = 0.0,
+    smoothing: Part = 0.0,
 ) -> Model:
     """A ``flax.linen`` module that returns logits (with ``classes``) or a mean (without).
 
@@ -36,6 +38,8 @@ def from_flax(
     >>> model.apply(model.init(jax.random.key(0)), jnp.ones((2, 4)), None).shape
     (2, 3)
     """
+    if not (hasattr(module, "init") and hasattr(module, "apply")):
+        raise ConfigError(f"module must be a flax.linen module (got {shown(module)})")
     accepted = inspect.signature(type(module).__call__).parameters
 
     def mode(training: bool) -> dict[str, bool]:
@@ -54,12 +58,13 @@ def from_flax(
     return _finish(init, forward, input_shape, classes, smoothing)
 
 
+@checks_arguments
 def from_nnx(
     make: Callable[[Any], Any],
     *,
-    input_shape: Sequence[int],
-    classes: int | None = None,
-    smoothing: float = 0.0,
+    input_shape: Sequence[Count],
+    classes: Count | None = None,
+    smoothing: Part = 0.0,
 ) -> Model:
     """A ``flax.nnx`` module, given as a function of ``nnx.Rngs`` that builds it.
 
@@ -94,12 +99,13 @@ def from_nnx(
     return _finish(init, forward, input_shape, classes, smoothing)
 
 
+@checks_arguments
 def from_equinox(
     make: Callable[[jax.Array], Any],
     *,
-    input_shape: Sequence[int],
-    classes: int | None = None,
-    smoothing: float = 0.0,
+    input_shape: Sequence[Count],
+    classes: Count | None = None,
+    smoothing: Part = 0.0,
 ) -> Model:
     """An ``equinox`` module, given as a function of a key that builds it.
 

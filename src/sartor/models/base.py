@@ -1,5 +1,7 @@
 """What a model is: a few pure functions. Sartor assumes nothing else about it."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -8,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from sartor.caching import made_once
+from sartor.checking import Count, Part, Whole, check_fields
 from sartor.data import ClientData
 from sartor.data.scaling import Scale, Scaling
 from sartor.errors import ConfigError
@@ -58,29 +61,28 @@ class Model:
     init: Callable[[jax.Array], Params]
     apply: Callable[[Params, Any, jax.Array | None], jax.Array]
     kind: Literal["classification", "density", "regression"] = "classification"
-    classes: int | None = None
-    input_shape: tuple[int, ...] | None = None
-    smoothing: float = 0.0
+    classes: Count | None = None
+    input_shape: tuple[Whole, ...] | None = None
+    smoothing: Part = 0.0
     training_loss: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     argmin: Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], Params] | None = None
     scale: Scale | None = dataclasses.field(default=None, compare=False)
     spec: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.kind not in ("classification", "density", "regression"):
+        check_fields(self)
+        if self.kind != "regression" and self.classes is None:
             raise ConfigError(
-                f"kind must be 'classification', 'density' or 'regression' (got {self.kind!r})"
+                f"a {self.kind} model needs classes (got None); say kind='regression' if the model "
+                "predicts a number"
             )
-        if self.kind != "regression" and (self.classes is None or self.classes < 1):
-            raise ConfigError(
-                f"a {self.kind} model needs classes >= 1 (got {self.classes}); "
-                "say kind='regression' if the model predicts a number"
-            )
-        if not 0.0 <= self.smoothing < 1.0:
-            raise ConfigError(
-                f"smoothing must be in [0, 1) (got {self.smoothing}); it is the share of the "
-                "target spread over all classes: the paper's weight 0.9 is smoothing=0.1"
-            )
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Model:
+        """The ready model that a table of a configuration names."""
+        from sartor.models.zoo import rebuild
+
+        return rebuild(table)
 
     def scaling_of(self, data: ClientData) -> Scaling | None:
         """How this model's features are scaled, by the training parts of the seen clients."""

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.caching import made_once
+from sartor.checking import checks_arguments
 from sartor.data import ClientData
 from sartor.data.names import refuse_words
 from sartor.errors import ConfigError, DataError
@@ -17,15 +18,9 @@ from sartor.models.inputs import Shapes, column_shapes, device_dtype, example_sh
 from sartor.trees import flatten, traced_hash
 
 
+@checks_arguments
 def check(model: Model, data: ClientData) -> None:
     """Refuse data that the model cannot take, before any work starts."""
-    if not isinstance(model, Model):
-        raise ConfigError(f"a sartor.Model is needed first (got {type(model).__name__})")
-    if not isinstance(data, ClientData):
-        raise DataError(
-            f"the data must be sartor's ClientData (got {type(data).__name__}); make it with "
-            "sartor.data.from_frame, from_arrays, from_dict or open"
-        )
     y = data.columns["y"]
     _check_range(data)
     _check_inputs(model, data.columns)

@@ -9,13 +9,18 @@ import jax
 import jax.numpy as jnp
 
 from sartor.caching import made_once
+from sartor.checking import Count, Part, check_memory, checks_arguments
 from sartor.data.scaling import Scale
 from sartor.errors import ConfigError
 from sartor.models.base import Model, Params
 from sartor.models.layers import conv_conv_pool, dense, dropout, init_layers, log_softmax, to_float
 
+Shape = Count | Sequence[Count]
+"""The length of an input, or its shape."""
 
-def categorical(symbols: int, *, smoothing: float = 0.0) -> Model:
+
+@checks_arguments
+def categorical(symbols: Count, *, smoothing: Part = 0.0) -> Model:
     """A distribution over symbols, without inputs: the paper's density estimation (section 7.1).
 
     The start is the uniform distribution.
@@ -24,11 +29,13 @@ def categorical(symbols: int, *, smoothing: float = 0.0) -> Model:
     >>> jnp.exp(model.apply(model.init(jax.random.key(0)), None, None)).tolist()
     [0.25, 0.25, 0.25, 0.25]
     """
-    return _categorical(_positive("symbols", symbols), smoothing)
+    _check_size("categorical", (1, symbols))
+    return _categorical(symbols, smoothing)
 
 
+@checks_arguments
 def logistic(
-    features: int | Sequence[int], classes: int, *, smoothing: float = 0.0, scale: bool = True
+    features: Shape, classes: Count, *, smoothing: Part = 0.0, scale: bool = True
 ) -> Model:
     """Multinomial logistic regression; ``features`` is the length of an input, or its shape.
 
@@ -39,11 +46,11 @@ def logistic(
     >>> {name: leaf.shape for name, leaf in model.init(jax.random.key(0))["dense_1"].items()}
     {'w': (20, 5), 'b': (5,)}
     """
-    out = _positive("classes", classes)
-    return _perceptron(_shape(features), (), out, False, smoothing, scale)
+    return _perceptron(_shape(features), (), classes, False, smoothing, scale)
 
 
-def linear(features: int | Sequence[int], outputs: int = 1, *, scale: bool = True) -> Model:
+@checks_arguments
+def linear(features: Shape, outputs: Count = 1, *, scale: bool = True) -> Model:
     """Linear regression with squared loss; with one output, predictions have shape [n].
 
     Features are whitened by statistics of the training parts, unless ``scale`` is False or an input
@@ -53,16 +60,17 @@ def linear(features: int | Sequence[int], outputs: int = 1, *, scale: bool = Tru
     >>> model.apply(model.init(jax.random.key(0)), jnp.ones((2, 3)), None).shape
     (2,)
     """
-    return _perceptron(_shape(features), (), _positive("outputs", outputs), True, 0.0, scale)
+    return _perceptron(_shape(features), (), outputs, True, 0.0, scale)
 
 
+@checks_arguments
 def mlp(
-    features: int | Sequence[int],
-    hidden: Sequence[int] = (128,),
+    features: Shape,
+    hidden: Sequence[Count] = (128,),
     *,
-    classes: int | None = None,
-    outputs: int | None = None,
-    smoothing: float = 0.0,
+    classes: Count | None = None,
+    outputs: Count | None = None,
+    smoothing: Part = 0.0,
     scale: bool = True,
 ) -> Model:
     """A multi-layer perceptron with ReLU: a classifier (``classes``) or a regressor (``outputs``).
@@ -78,12 +86,12 @@ def mlp(
             f"mlp needs either classes (a classifier) or outputs (a regressor); "
             f"got classes={classes}, outputs={outputs}"
         )
-    out = _positive("classes" if outputs is None else "outputs", classes or outputs or 0)
-    widths = tuple(_positive("hidden", h) for h in hidden)
-    return _perceptron(_shape(features), widths, out, outputs is not None, smoothing, scale)
+    out = classes or outputs or 1
+    return _perceptron(_shape(features), tuple(hidden), out, outputs is not None, smoothing, scale)
 
 
-def cnn(classes: int = 62, *, smoothing: float = 0.0) -> Model:
+@checks_arguments
+def cnn(classes: Count = 62, *, smoothing: Part = 0.0) -> Model:
     """The paper's EMNIST network, layer by layer as in its table (appendix "EMNIST dataset").
 
     Two 3×3 convolutions (32 and 64 channels), 2×2 max-pooling, dropout keeping 0.75, a dense
@@ -94,7 +102,8 @@ def cnn(classes: int = 62, *, smoothing: float = 0.0) -> Model:
     >>> count_parameters(jax.eval_shape(cnn().init, jax.random.key(0)))
     1206590
     """
-    return _cnn(_positive("classes", classes), smoothing)
+    _check_size("cnn", (128, classes))
+    return _cnn(classes, smoothing)
 
 
 # Factories are cached, so that the same arguments give the *same* model and compiled programs
@@ -126,6 +135,7 @@ def _perceptron(
     scale: bool,
 ) -> Model:  # fmt: skip
     widths = (math.prod(shape), *hidden, out)
+    _check_size("mlp" if hidden else "linear" if regression else "logistic", widths)
     shapes = {f"dense_{i}": shape for i, shape in enumerate(pairwise(widths), 1)}
     *inner, last = shapes
 
@@ -198,39 +208,31 @@ FACTORIES: dict[str, Callable[..., Model]] = {
 """The ready models by the name that configurations and saved models use."""
 
 
+@checks_arguments
 def rebuild(spec: Mapping[str, Any]) -> Model:
     """A ready model from the name and arguments of its factory.
 
     >>> rebuild({"name": "logistic", "features": 4, "classes": 2}).classes
     2
     """
-    return FACTORIES[spec["name"]](**{key: v for key, v in spec.items() if key != "name"})
-
-
-def as_model(what: str, given: Any) -> Model:
-    """A given model, or the ready model that a table of a configuration names."""
-    if isinstance(given, Model):
-        return given
-    if not isinstance(given, dict):
-        raise ConfigError(
-            f"{what} must be a model, such as sartor.models.logistic(...) (got {given!r})"
-        )
     try:
-        return rebuild(given)
+        return FACTORIES[spec["name"]](**{key: v for key, v in spec.items() if key != "name"})
     except (KeyError, TypeError) as error:
         raise ConfigError(
-            f"{what} = {given!r} is not a ready model with all its arguments, such as "
+            f"{dict(spec)!r} is not a ready model with all its arguments, such as "
             f'{{name = "logistic", features = 4, classes = 2}} ({error})'
         ) from error
 
 
-def _positive(name: str, value: int) -> int:
-    if int(value) != value or value < 1:
-        raise ConfigError(f"{name} must be a whole number of at least 1 (got {value!r})")
-    return int(value)
-
-
 def _shape(features: int | Sequence[int]) -> tuple[int, ...]:
-    if isinstance(features, Sequence):
-        return tuple(_positive("features", f) for f in features)
-    return (_positive("features", features),)
+    shape = tuple(features) if isinstance(features, Sequence) else (features,)
+    if not shape:
+        raise ConfigError("features is empty; give the length of an input, or its shape")
+    return shape
+
+
+def _check_size(name: str, widths: Sequence[int]) -> None:
+    """Refuse layers of these widths if the machine cannot hold them."""
+    size = 4.0 * sum(float(a) * b for a, b in pairwise(widths))
+    what = f"{name}: parameters of layers of {' × '.join(map(str, widths))} units"
+    check_memory(what, size, "make them smaller")

@@ -6,12 +6,13 @@ import abc
 import dataclasses
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 
 from sartor.central import CentralModel
-from sartor.central.settings import check_numbers, check_subclass
+from sartor.central.settings import check_subclass
+from sartor.checking import AnyPath, Count, Positive, Range, checks_arguments
 from sartor.data import ClientData
 from sartor.engine import Chosen, Engine, Recipe, Searched, traced
 from sartor.errors import ConfigError
@@ -47,12 +48,12 @@ class Personal(abc.ABC):
             for others.
     """
 
-    epochs: int = 5
-    batch: int = 20
-    learning_rate: float | Searched = traced(0.01)
+    epochs: Count = 5
+    batch: Count = 20
+    learning_rate: Positive | Searched = traced(0.01)
     optimizer: Chosen = None
     guard: bool | None = None
-    folds: int = 5
+    folds: Annotated[int, Range(2, 1000)] = 5
     shrink: bool = True
 
     known: ClassVar[dict[str, type[Personal]]] = {}
@@ -84,18 +85,13 @@ class Personal(abc.ABC):
 
     def __post_init__(self) -> None:
         check_subclass(self)
-        check_numbers(self, at_least_one=("epochs", "batch", "folds"))
-        name = type(self).__name__
-        if self.folds < 2:
-            raise ConfigError(f"{name}: folds must be at least 2 (got 1)")
-        if not isinstance(self.guard, bool | None):
-            raise ConfigError(f"{name}: guard must be true or false (got {self.guard!r})")
         if self.guard and self.choices().select == "train":
             raise ConfigError(
-                f"{name}: a guard needs examples that were held out; choose select='holdout' or "
-                "'kfold'"
+                f"{type(self).__name__}: a guard needs examples that were held out; choose "
+                "select='holdout' or 'kfold'"
             )
 
+    @checks_arguments
     def fit(
         self,
         central: CentralModel | Model,
@@ -103,7 +99,7 @@ class Personal(abc.ABC):
         *,
         seed: int = 0,
         engine: Engine | None = None,
-        directory: str | Path | None = None,
+        directory: AnyPath | None = None,
         progress: bool | None = None,
         keep: bool = True,
         allow_trained: bool = False,

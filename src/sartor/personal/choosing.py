@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import warnings
-from collections.abc import Iterable
-from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from sartor.checking import Share, checked, is_list
 from sartor.data import ClientData
 from sartor.engine import Block, Jobs, Spans, positions, ragged
-from sartor.errors import ConfigError
+from sartor.errors import ConfigError, warn
 from sartor.evaluation.shrinkage import posterior
 from sartor.files import load_arrays, read_metadata, save_tree
 from sartor.randomness import mix, shuffles
@@ -89,13 +87,10 @@ def as_cover(name: str, cover: Any) -> tuple[float, ...]:
     >>> as_cover("Dapper", [1, 0.5, 0.5])
     (0.5, 1.0)
     """
-    points = list(cover) if isinstance(cover, Iterable) and not isinstance(cover, str) else [cover]
+    points = list(cover) if is_list(cover) else [cover]
     if not points:
         raise ConfigError(f"{name}: the cover is empty; give some λ between 0 and 1")
-    for point in points:
-        if isinstance(point, bool) or not isinstance(point, Real) or not 0 <= float(point) <= 1:
-            raise ConfigError(f"{name}: a λ of the cover must be between 0 and 1 (got {point!r})")
-    return tuple(sorted({float(point) for point in points}))
+    return tuple(sorted({checked(f"{name}: a λ of the cover", p, Share) for p in points}))
 
 
 def make_trials(data: ClientData, select: Select, folds: int, seed: int) -> Trials:
@@ -383,22 +378,19 @@ def warn_of_fallbacks(name: str, select: Select, how: npt.NDArray[np.str_]) -> N
     """Warn if clients cannot choose as they should."""
     folds, prior = int((how == "kfold").sum()), int((how == "prior").sum())
     if select == "holdout" and folds:
-        warnings.warn(
+        warn(
             f"{name}: {folds} of {len(how)} clients have no validation part and choose by folds of "
             "their training part. The central model has seen it where the client is a seen one, so "
             "their choices lean towards it. A split with validation = 0.2 avoids that for all "
-            "that have enough examples",
-            stacklevel=5,
+            "that have enough examples"
         )
     if prior == len(how):
-        warnings.warn(
+        warn(
             f"{name}: no client has enough data to hold anything out, so nothing can be chosen; "
-            "all take the smallest λ there is, and a guard keeps the central model",
-            stacklevel=5,
+            "all take the smallest λ there is, and a guard keeps the central model"
         )
     elif prior:
-        warnings.warn(
+        warn(
             f"{name}: {prior} of {len(how)} clients have too little data to hold anything out, and "
-            "take what is best on average for the others",
-            stacklevel=5,
+            "take what is best on average for the others"
         )

@@ -12,12 +12,12 @@ Section 5 and figure 3 of the paper. For every client k:
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from sartor.central.settings import check_choices, check_numbers
+from sartor.checking import Count, Positive
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import SEARCHED, Jobs, Own, Recipe, Searched, padded, traced
@@ -71,21 +71,19 @@ class Dapper(Personal):
     5
     """
 
-    epochs: int = 1
-    learning_rate: float | Searched = traced(SEARCHED)
+    epochs: Count = 1
+    learning_rate: Positive | Searched = traced(SEARCHED)
     cover: tuple[float, ...] = COVER
     select: Select = "holdout"
-    r: int = 5
+    r: Count = 5
     step: Step = "sample"
     mixture: Literal["all", "cluster"] = "all"
     source: From = "clients"
     theory: Theory | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "cover", as_cover("Dapper", self.cover))
         super().__post_init__()
-        if isinstance(self.theory, dict):  # from a configuration file
-            constants = {key: v for key, v in self.theory.items() if key != "name"}
-            object.__setattr__(self, "theory", Theory(**constants))
         if self.theory is not None:
             if self.step != "sample" or self.optimizer is not None or self.epochs != 1:
                 raise ConfigError(
@@ -94,15 +92,6 @@ class Dapper(Personal):
                 )
             object.__setattr__(self, "r", self.theory.r)
             object.__setattr__(self, "batch", 1)
-        check_numbers(self, at_least_one=("r",))
-        object.__setattr__(self, "cover", as_cover("Dapper", self.cover))
-        check_choices(
-            self,
-            select=get_args(Select),
-            step=get_args(Step),
-            mixture=("all", "cluster"),
-            source=get_args(From),
-        )
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """SGD from h_c. With source sampling, a pass over r · m_k slots is r passes over m_k."""

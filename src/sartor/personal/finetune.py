@@ -35,10 +35,9 @@ class Finetune(Personal):
     layers: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.layers, str):
+            object.__setattr__(self, "layers", (self.layers,))
         super().__post_init__()
-        if self.layers is not None:  # a configuration file gives a list
-            several = [self.layers] if isinstance(self.layers, str) else self.layers
-            object.__setattr__(self, "layers", tuple(several))
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """SGD on the client's own data, from the central model or some layers of it."""

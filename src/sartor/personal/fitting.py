@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from sartor.central import CentralModel
 from sartor.central.settings import check_seed, check_settings, describe, models_in
+from sartor.checking import AnyPath
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.data.names import check_names
@@ -303,7 +304,7 @@ def prepared(
 def fit(
     algorithm: Personal,
     task: Task,
-    directory: str | Path | None,
+    directory: AnyPath | None,
     progress: bool | None,
     keep: bool,
     inputs: dict[str, Any],

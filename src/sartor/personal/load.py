@@ -10,7 +10,7 @@ import numpy as np
 from sartor.central import CentralModel
 from sartor.central.clusters import rule_from
 from sartor.central.manifest import MANIFEST, REMEDY, TRAINED, read_manifest
-from sartor.central.settings import as_tuples
+from sartor.checking import AnyPath, as_tuples, check_fields, checks_arguments
 from sartor.data.scaling import Scaling
 from sartor.data.trained import Trained
 from sartor.engine import Engine, Objective, leaf_shapes
@@ -21,8 +21,9 @@ from sartor.personal.models import PersonalModels
 from sartor.personal.store import ModelStore, stacked
 
 
+@checks_arguments
 def load(
-    directory: str | Path,
+    directory: AnyPath,
     *,
     model: Model | None = None,
     local: Model | None = None,
@@ -129,4 +130,6 @@ def _objective(table: dict[str, Any], model: Model, local: Model | None) -> Obje
         values["local"] = local or _rebuild(
             values["local"], "the clients' local models were", "local"
         )
-    return kind(model, **values)
+    found = kind(model, **values)
+    check_fields(found)
+    return found

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from sartor.checking import Count, Positive
 from sartor.data import ClientData
 from sartor.engine import SEARCHED, Own, Recipe, Searched, traced
 from sartor.models import Model
@@ -25,8 +26,8 @@ class Local(Personal):
     0.05
     """
 
-    epochs: int = 20
-    learning_rate: float | Searched = traced(SEARCHED)
+    epochs: Count = 20
+    learning_rate: Positive | Searched = traced(SEARCHED)
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """SGD on the client's own data, from a random model."""

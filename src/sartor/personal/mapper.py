@@ -14,9 +14,8 @@ rounds, :class:`Mapper` the settings and the end.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +25,7 @@ import optax
 
 from sartor.central import Central, CentralModel, FedAvg, Fit
 from sartor.central.fedavg import server_rule_of
-from sartor.central.settings import check_choices, check_numbers
+from sartor.checking import Count, Positive, Whole
 from sartor.data import ClientData
 from sartor.engine import (
     SEARCHED,
@@ -41,8 +40,8 @@ from sartor.engine import (
     traced,
     trial,
 )
-from sartor.errors import CheckpointError, ConfigError
-from sartor.models import Model, as_model, check
+from sartor.errors import CheckpointError, ConfigError, warn
+from sartor.models import Model, check
 from sartor.personal.base import Personal
 from sartor.personal.choosing import COVER, Choices, Select, TrialReading, as_cover
 from sartor.personal.mixture import Mixture
@@ -91,25 +90,21 @@ class Mapper(Personal):
     True
     """
 
-    epochs: int = 1
-    learning_rate: float | Searched = traced(SEARCHED)
+    epochs: Count = 1
+    learning_rate: Positive | Searched = traced(SEARCHED)
     cover: tuple[float, ...] = COVER
     select: Select = "holdout"
     joint: bool = True
-    rounds: int = traced(50)
-    cohort: int = traced(20)
-    central_epochs: int = 1
-    central_learning_rate: float | Automatic = traced(GENTLE)
+    rounds: Whole = traced(50)
+    cohort: Count = traced(20)
+    central_epochs: Whole = 1
+    central_learning_rate: Positive | Automatic = traced(GENTLE)
     keep_local: bool = False
     local: Model | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_numbers(self, at_least_one=("cohort",), at_least_zero=("rounds", "central_epochs"))
         object.__setattr__(self, "cover", as_cover("Mapper", self.cover))
-        check_choices(self, select=get_args(Select))
-        if self.local is not None:
-            object.__setattr__(self, "local", as_model("Mapper: local", self.local))
+        super().__post_init__()
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """A local model inside the mixture; one step on everything if it can be solved for."""
@@ -152,11 +147,10 @@ class Mapper(Personal):
         data = dataclasses.replace(task.data, metadata=metadata)
         joint = Joint.after(self, task, seed)
         if joint.reading is None and len(self.cover) > 1:
-            warnings.warn(
+            warn(
                 "Mapper: no seen client has enough data to hold anything out, so joint rounds take "
                 f"the smallest λ of the cover, {self.cover[0]:g}; give it a cover of one λ to take "
-                "another",
-                stacklevel=4,
+                "another"
             )
         how: dict[str, Any] = {"seed": seed, "engine": task.engine, "start": given}
         checkpoint = folder and folder / JOINT

@@ -25,6 +25,7 @@ from sartor.central.model import (
     scored_clients,
 )
 from sartor.central.settings import describe, models_in
+from sartor.checking import AnyPath, Whole, checks_arguments
 from sartor.cost import Cost
 from sartor.data import PARTS, ClientData
 from sartor.data.names import check_names
@@ -137,7 +138,8 @@ class PersonalModels:
     def __repr__(self) -> str:
         return f"PersonalModels({self.algorithm['name']}: {len(self):,} clients)"
 
-    def params(self, client: str, *, strict: bool = False) -> Params:
+    @checks_arguments
+    def params(self, client: Any, *, strict: bool = False) -> Params:
         """One client's own hypothesis; for Mapper, its local one.
 
         An unknown client gets the central hypothesis that most clients belong to; with ``strict``
@@ -146,6 +148,7 @@ class PersonalModels:
         objective, *own = self._model_of(client, strict)
         return objective.whole(*own)
 
+    @checks_arguments
     def predict_proba(
         self, client: Any, x: Any, *, strict: bool = False
     ) -> npt.NDArray[np.float32]:
@@ -154,6 +157,7 @@ class PersonalModels:
             raise ConfigError("a regression model predicts numbers, not probabilities: use predict")
         return np.exp(self._apply(client, x, strict))
 
+    @checks_arguments
     def predict(self, client: Any, x: Any, *, strict: bool = False) -> npt.NDArray[Any]:
         """Labels (in words, if the data had words) or means under a client's own model.
 
@@ -231,8 +235,9 @@ class PersonalModels:
             values["lambda"] = np.array([d["lambda"] for d in decided], np.float32)
         return Job(hypothesis, None, None, values=values)
 
+    @checks_arguments
     def evaluate(
-        self, data: ClientData, *, part: str = "test", mixture: int = MIXTURE, seed: int = 0,
+        self, data: ClientData, *, part: str = "test", mixture: Whole = MIXTURE, seed: int = 0,
         allow_trained: bool = False,
     ) -> Scores:  # fmt: skip
         """Score every client's test part under its own model: one row per client.
@@ -348,7 +353,8 @@ class PersonalModels:
         order = np.argsort(mix(seed, "mixture", data.hashes[seen[owner]], place), kind="stable")
         return np.sort(positions(data, seen, part)[order[:count]])
 
-    def save(self, directory: str | Path, *, replace: bool = False) -> None:
+    @checks_arguments
+    def save(self, directory: AnyPath, *, replace: bool = False) -> None:
         """Write all models as safetensors with a JSON manifest; :func:`sartor.load` reads them.
 
         Args:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from sartor.caching import made_once
+from sartor.checking import Positive, check_fields
 from sartor.engine import Batch, Job, Leaves, Own
-from sartor.errors import ConfigError
 from sartor.models import Params
 from sartor.theory import bounds
 
@@ -52,13 +52,12 @@ class Theory:
         R: the diameter of the hypotheses that are considered: a ball around the central model.
     """
 
-    mu: float
-    G: float
-    R: float
+    mu: Positive
+    G: Positive
+    R: Positive
 
     def __post_init__(self) -> None:
-        if not min(self.mu, self.G, self.R) > 0:
-            raise ConfigError(f"Theory: mu, G and R must be positive (got {self})")
+        check_fields(self)
 
     @property
     def r(self) -> int:

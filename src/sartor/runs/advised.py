@@ -16,7 +16,7 @@ from sartor.advice import Advice, advise
 from sartor.advice.advise import INTERPOLATION
 from sartor.central import FedAvg, KMeansPlusPlus, Warm
 from sartor.central.settings import describe
-from sartor.checking import check_table
+from sartor.checking import AnyPath, check_table, checks_arguments, hints_of
 from sartor.data import ClientData
 from sartor.errors import ConfigError, FileError
 from sartor.evaluation.statistics import jsonable
@@ -37,7 +37,7 @@ CANDIDATES = {"Local": "local", "Finetune": "interpolation", "Dapper": "interpol
 USUAL = {"central": "FedAvg", "cluster": "HypCluster", "local": "Local", "interpolation": "Dapper"}
 """The algorithm of each candidate whose table names none."""
 
-OPTIONS: dict[str, Any] = {"folds": int, "delta": float, "bound": float, "radius": float}
+OPTIONS = {key: hints_of(advise)[key] for key in ("folds", "delta", "bound", "radius")}
 """The keys of ``[advice]``: arguments of :func:`sartor.advise`."""
 
 
@@ -70,8 +70,9 @@ class AdviceConfig:
         return table | {"advice": self.options}
 
 
+@checks_arguments
 def advice_config(
-    source: str | Path,
+    source: AnyPath,
     *,
     overrides: Sequence[str] = (),
     columns: Mapping[str, Any] | None = None,
@@ -109,8 +110,9 @@ def advice_config(
     return _parsed(table, source)
 
 
+@checks_arguments
 def advise_run(
-    config: AdviceConfig, out: str | Path, *, progress: bool | None = None
+    config: AdviceConfig, out: AnyPath, *, progress: bool | None = None
 ) -> tuple[Advice, dict[str, Any]]:
     """Advise every client, and write a directory about it.
 

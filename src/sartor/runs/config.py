@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from sartor import central, personal
 from sartor import data as data_room
 from sartor.central import Central
 from sartor.central.settings import describe
-from sartor.checking import check_table
+from sartor.checking import AnyPath, check_table, checks_arguments, hints_of
 from sartor.data import ClientData
 from sartor.documents import parse_toml
 from sartor.engine import Engine
@@ -21,6 +21,9 @@ from sartor.models import FACTORIES, Model
 from sartor.personal import Personal
 
 Table = dict[str, Any]
+
+MANY = 100
+"""More classes than this are not taken from labels without words: they may be numbers."""
 
 GENERATORS: dict[str, Callable[..., ClientData]] = {"synthetic": data_room.synthetic}
 """Generators of data, by the names for ``data.generator``."""
@@ -88,7 +91,8 @@ class Config:
         return table | {"personal": list(map(settings_of, self.personal)), "engine": engine}
 
 
-def read_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+@checks_arguments
+def read_config(path: AnyPath, overrides: Sequence[str] = ()) -> Config:
     """Read a configuration file; ``overrides`` are texts such as ``central.rounds=50``."""
     table = read_table(Path(path))
     for text in overrides:
@@ -122,11 +126,11 @@ def parse_config(table: Mapping[str, Any], relative_to: Path | None = None) -> C
     check_table("", table, {**sections, "personal": list, "seed": int})
     seed = table.get("seed", 0)
     split = dict(table.get("split", {}))
-    check_table("split", split, _hints(ClientData.split))
+    check_table("split", split, hints_of(ClientData.split))
     if split:
         split.setdefault("seed", seed)
     engine = table.get("engine", {})
-    check_table("engine", engine, _hints(Engine))
+    check_table("engine", engine, hints_of(Engine))
     _choose("model", table["model"], FACTORIES)
     return Config(
         data=_data(dict(table["data"]), seed, relative_to or Path.cwd()),
@@ -142,19 +146,18 @@ def parse_config(table: Mapping[str, Any], relative_to: Path | None = None) -> C
     )
 
 
-def _hints(takes: Any) -> dict[str, Any]:
-    """The type hints of a function's parameters, or of the fields of a class."""
-    hints = get_type_hints(takes)
-    hints.pop("return", None)
-    return {n: h.type if isinstance(h, dataclasses.InitVar) else h for n, h in hints.items()}
-
-
 def _label_sizes(data: ClientData, parameters: set[str]) -> Table:
     """The number of classes, symbols or outputs of the labels, whichever the model takes."""
     y = data.columns["y"]
     if y.dtype.kind == "f":
         return {"outputs": int(y[0].size)} if "outputs" in parameters else {}
     count = len(data.label_names) if data.label_names else int(y.max()) + 1
+    if count > MANY and not data.label_names and "classes" in parameters:
+        raise ConfigError(
+            f"the labels are whole numbers up to {count - 1:,}: numbers to predict, or classes? "
+            "For numbers, choose the model 'linear', or make the labels floats, such as 212.0; for "
+            f"classes, say how many: model.classes={count}"
+        )
     return {size: count for size in ("classes", "symbols") if size in parameters}
 
 
@@ -164,7 +167,7 @@ def _data(table: Table, seed: int, relative_to: Path) -> Table:
     if "generator" in table:
         _choose("data", table, GENERATORS, key="generator")
         return {**table, "seed": table.get("seed", seed)}
-    check_table("data", table, {**_hints(data_room.open), "path": str})
+    check_table("data", table, {**hints_of(data_room.open), "path": str})
     path = relative_to / os.path.expanduser(table["path"])
     return {**table, "path": str(path.resolve())}
 
@@ -193,7 +196,7 @@ def _choose(where: str, table: Table, choices: Mapping[str, Any], key: str = "na
         if choices is central.ALGORITHMS or choices is personal.ALGORITHMS:
             hint += f"; {IMPORT}"
         raise ConfigError(f"{where}.{key} is {name!r}; {hint}")
-    check_table(where, table, {key: str, **_hints(choices[name])})
+    check_table(where, table, {key: str, **hints_of(choices[name])})
     return choices[name]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sartor.central.checkpoint import difference, saved_round
+from sartor.checking import AnyPath, checks_arguments
 from sartor.data import ClientData
 from sartor.documents import parse_toml
 from sartor.errors import CheckpointError, ConfigError, DataError
@@ -38,9 +39,10 @@ class Run:
     scores: tuple[Scores, ...]
 
 
+@checks_arguments
 def run(
-    config: Config | str | Path,
-    out: str | Path,
+    config: Config | AnyPath,
+    out: AnyPath,
     *,
     resume: bool = False,
     progress: bool | None = None,

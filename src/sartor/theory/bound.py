@@ -1,7 +1,6 @@
 """A bound: a number with the terms that it is the sum of, and whether it promises anything."""
 
 import math
-import numbers
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Self
@@ -60,38 +59,6 @@ class Bound(Number):
         return f"Bound({', '.join(filter(None, words))})"
 
 
-def check_number(**values: Any) -> None:
-    """Refuse a value that is not one number."""
-    for name, value in values.items():
-        if not isinstance(value, numbers.Real) or isinstance(value, bool):
-            raise ConfigError(f"{name}: one number is needed, got {type(value).__name__}")
-
-
-def check_range(least: float, most: float = math.inf, **values: Any) -> None:
-    """Refuse a value that is not one number in a range."""
-    check_number(**values)
-    for name, value in values.items():
-        if not least <= value <= most:
-            wanted = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
-            raise ConfigError(f"{name}={value}: it must be {wanted}")
-
-
-def check_delta(delta: float) -> None:
-    """Refuse a δ that is not a probability of failing."""
-    check_number(delta=delta)
-    if not 0 < delta < 1:
-        raise ConfigError(f"delta={delta}: it must be between 0 and 1, say 0.05")
-
-
-def check_positive(**values: Any) -> None:
-    """Refuse a value that is not a positive number."""
-    check_number(**values)
-    for name, value in values.items():
-        if not 0 < float(value) < math.inf:
-            what = "; a client without samples has no bound" if name in ("m", "m_k") else ""
-            raise ConfigError(f"{name}={value}: it must be positive and finite{what}")
-
-
 def check_largest_loss(bound: float, classes: int) -> None:
     """Refuse a largest log-loss that the uniform distribution over the classes exceeds."""
     if classes * math.exp(-bound) > 1 + 1e-12:
@@ -99,11 +66,3 @@ def check_largest_loss(bound: float, classes: int) -> None:
         raise ConfigError(
             f"bound={bound}: with {classes} classes a guess already loses {guess:.3f}; give more"
         )
-
-
-def check_counts(least: int = 1, **values: Any) -> None:
-    """Refuse a value that is not a whole number, or too small."""
-    for name, value in values.items():
-        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if not whole or value < least:
-            raise ConfigError(f"{name}={value}: it must be a whole number, at least {least}")

@@ -18,32 +18,35 @@ an estimate, too.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
-from sartor.errors import ConfigError
-from sartor.theory.bound import (
-    Bound,
-    check_counts,
-    check_delta,
-    check_number,
-    check_positive,
-    check_range,
+from sartor.checking import (
+    Count,
+    NotNegative,
+    Numbers,
+    Positive,
+    Probability,
+    Range,
+    Share,
+    checks_arguments,
 )
+from sartor.errors import ConfigError
+from sartor.theory.bound import Bound
 
 Constants = Literal["paper", "derived"]
 
 
+@checks_arguments
 def local(
     *,
-    m: float,
-    d: float | None = None,
-    delta: float,
-    rademacher: float | None = None,
+    m: Positive,
+    d: Positive | None = None,
+    delta: Probability,
+    rademacher: NotNegative | None = None,
     constants: Constants = "derived",
-    bound: float = 1.0,
+    bound: Positive = 1.0,
 ) -> Bound:
     """Equation 1: the excess loss of a local model, over the best of its class.
 
@@ -67,15 +70,16 @@ def local(
     return _one_model(m, d, rademacher, delta, constants, bound)
 
 
+@checks_arguments
 def global_(
     *,
-    m: float,
-    d: float | None = None,
-    delta: float,
-    disc: float,
-    rademacher: float | None = None,
+    m: Positive,
+    d: Positive | None = None,
+    delta: Probability,
+    disc: NotNegative,
+    rademacher: NotNegative | None = None,
     constants: Constants = "derived",
-    bound: float = 1.0,
+    bound: Positive = 1.0,
 ) -> Bound:
     """Equation 2: the excess loss of the uniform global model, on one client.
 
@@ -102,7 +106,8 @@ def global_(
     return alone.plus(discrepancy=twice * _discrepancy(disc, bound))
 
 
-def skewness(lambda_: Sequence[float], m: Sequence[float]) -> float:
+@checks_arguments
+def skewness(lambda_: Numbers, m: Numbers) -> float:
     """Appendix B.2: the skewness s(λ, m) = Σ_k λ_k² / (m_k / m) of mixture weights.
 
     It is 1 if the weights are the clients' shares of samples, and larger otherwise.
@@ -112,7 +117,7 @@ def skewness(lambda_: Sequence[float], m: Sequence[float]) -> float:
     """
     weights, sizes = np.asarray(lambda_, np.float64), np.asarray(m, np.float64)
     if weights.shape != sizes.shape or weights.ndim != 1 or not len(weights):
-        raise ConfigError(f"lambda_, m: one for every client, got {lambda_} and {m}")
+        raise ConfigError(f"lambda_, m: one for every client, got {lambda_!r} and {m!r}")
     if not (sizes > 0).all():
         raise ConfigError(f"m: client {int(np.argmin(sizes))} has no samples; leave it out")
     if (weights < 0).any() or not math.isclose(weights.sum(), 1, abs_tol=1e-6):
@@ -120,17 +125,18 @@ def skewness(lambda_: Sequence[float], m: Sequence[float]) -> float:
     return float((weights**2 / sizes).sum() * sizes.sum())
 
 
+@checks_arguments
 def agnostic(
     *,
-    m: float,
-    d: float,
-    delta: float,
-    disc: float,
-    skewness: float,
-    cover: int,
-    epsilon: float,
+    m: Positive,
+    d: Positive,
+    delta: Probability,
+    disc: NotNegative,
+    skewness: Annotated[float, Range(1 - 1e-9)],
+    cover: Annotated[int, Range(1)],
+    epsilon: NotNegative,
     constants: Constants = "derived",
-    bound: float = 1.0,
+    bound: Positive = 1.0,
 ) -> Bound:
     """Appendix B.2: the agnostic model, trained for the worst mixture of clients, on one client.
 
@@ -153,24 +159,22 @@ def agnostic(
         constants: ``"paper"`` or ``"derived"``.
         bound: B, the largest loss.
     """
-    check_counts(cover=cover)
-    check_range(0, epsilon=epsilon)
-    check_range(1 - 1e-9, skewness=skewness)
     found = _one_model(m, d, None, delta, constants, bound, skewness, cover)
     return found.plus(cover=bound * epsilon, discrepancy=_discrepancy(disc, bound))
 
 
+@checks_arguments
 def cluster(
     *,
-    m: float,
-    p: int,
-    q: int,
-    delta: float,
-    d: float | None = None,
-    rademacher: float | None = None,
-    disc: float | None = None,
+    m: Positive,
+    p: Count,
+    q: Count,
+    delta: Probability,
+    d: Positive | None = None,
+    rademacher: NotNegative | None = None,
+    disc: NotNegative | None = None,
     constants: Constants = "derived",
-    bound: float = 1.0,
+    bound: Positive = 1.0,
 ) -> Bound:
     """Section 4.2, theorem and corollary: true against empirical loss of q cluster models.
 
@@ -198,8 +202,6 @@ def cluster(
         constants: ``"paper"`` or ``"derived"``.
         bound: B, the largest loss.
     """
-    _check(constants, delta, bound, m=m)
-    check_counts(p=p, q=q)
     if q > p:
         raise ConfigError(f"q={q}: there are no more clusters than clients, which are {p}")
     d = _dimension(d, rademacher)
@@ -219,28 +221,28 @@ def cluster(
     return found if disc is None else found.plus(discrepancy=_discrepancy(disc, bound))
 
 
-def epsilon(*, lambda_: float, m_k: float, m_C: float) -> float:
+@checks_arguments
+def epsilon(*, lambda_: Share, m_k: Positive, m_C: Positive) -> float:
     """Section 5: ε_λ = √(λ²/m_k + (1−λ)²/m_C), the rate at which a λ-mixture generalizes.
 
     >>> epsilon(lambda_=1.0, m_k=100, m_C=10_000)
     0.1
     """
-    check_positive(m_k=m_k, m_C=m_C)
-    check_range(0, 1, lambda_=lambda_)
     return math.sqrt(lambda_**2 / m_k + (1 - lambda_) ** 2 / m_C)
 
 
+@checks_arguments
 def blitzer(
     *,
-    lambda_: float,
-    m_k: float,
-    m_C: float,
-    d: float,
-    delta: float,
-    disc: float | None = None,
+    lambda_: Share,
+    m_k: Positive,
+    m_C: Positive,
+    d: Positive,
+    delta: Probability,
+    disc: NotNegative | None = None,
     constants: Constants = "derived",
-    bound: float = 1.0,
-    c: float = 1.0,
+    bound: Positive = 1.0,
+    c: Positive = 1.0,
 ) -> Bound:
     """Section 5, Blitzer's lemma: the excess loss of the model trained on a λ-mixture of samples.
 
@@ -263,7 +265,6 @@ def blitzer(
         bound: B, the largest loss.
         c: the constant of the O(·), for ``"paper"``.
     """
-    _check(constants, delta, bound, m_k=m_k, m_C=m_C, d=d, c=c)
     worth, total = epsilon(lambda_=lambda_, m_k=m_k, m_C=m_C), m_k + m_C
     if constants == "derived":
         terms = {
@@ -277,14 +278,15 @@ def blitzer(
     return Bound.of(bound, few=d > total, **terms)
 
 
+@checks_arguments
 def dapper(
     *,
-    lambda_: float,
-    m_k: float,
-    mu: float,
-    G: float,
-    R: float,
-    r: int | None = None,
+    lambda_: Share,
+    m_k: Positive,
+    mu: Positive,
+    G: Positive,
+    R: Positive,
+    r: Count | None = None,
     constants: Constants = "derived",
 ) -> Bound:
     """Section 5, theorem: the empirical excess loss of Dapper's SGD on the λ-mixture of samples.
@@ -310,7 +312,8 @@ def dapper(
     return Bound.of(math.inf, optimization=rate * G**2)  # the step size is distance / (G·√T)
 
 
-def dapper_r(*, mu: float, G: float, R: float, constants: Constants = "derived") -> int:
+@checks_arguments
+def dapper_r(*, mu: Positive, G: Positive, R: Positive, constants: Constants = "derived") -> int:
     """Section 5, theorem: the r that is enough for ε_λ, for every λ.
 
     Paper: r ≥ G²·(4G/μ + 2R)². Derived: G²·(2G/μ + R)², a quarter of it, because the largest value
@@ -319,31 +322,31 @@ def dapper_r(*, mu: float, G: float, R: float, constants: Constants = "derived")
     >>> dapper_r(mu=1.0, G=0.75, R=0.5, constants="paper"), dapper_r(mu=1.0, G=0.75, R=0.5)
     (9, 3)
     """
-    _check_constants(constants)
-    check_positive(mu=mu, G=G, R=R)
     factor = 2 if constants == "paper" else 1
     return max(1, math.ceil((G * factor * (2 * G / mu + R)) ** 2 - 1e-9))
 
 
-def dapper_step_size(*, lambda_: float, steps: float, mu: float, G: float, R: float) -> float:
+@checks_arguments
+def dapper_step_size(
+    *, lambda_: Share, steps: Positive, mu: Positive, G: Positive, R: Positive
+) -> float:
     """Section 5, theorem: the step size η = min(2Gλ/(μ(1−λ)), R) / (G·√T), for T = r·m_k steps."""
-    check_positive(steps=steps, mu=mu, G=G, R=R)
-    check_range(0, 1, lambda_=lambda_)
     distance = R if lambda_ == 1 else min(2 * G * lambda_ / (mu * (1 - lambda_)), R)
     return distance / (G * math.sqrt(steps))
 
 
+@checks_arguments
 def interpolation(
     *,
-    m: float,
-    p: int,
-    delta: float,
-    d_c: float | None = None,
-    d_l: float | None = None,
-    rademacher: float | None = None,
-    lipschitz: float = 1.0,
+    m: Positive,
+    p: Count,
+    delta: Probability,
+    d_c: Positive | None = None,
+    d_l: Positive | None = None,
+    rademacher: NotNegative | None = None,
+    lipschitz: Positive = 1.0,
     constants: Constants = "derived",
-    bound: float = 1.0,
+    bound: Positive = 1.0,
 ) -> Bound:
     """Section 6, theorem and corollary: the excess loss of interpolated models.
 
@@ -371,8 +374,6 @@ def interpolation(
         constants: ``"paper"`` or ``"derived"``.
         bound: B, the largest loss.
     """
-    _check(constants, delta, bound, m=m, lipschitz=lipschitz)
-    check_counts(p=p)
     d_c, d_l = _dimension(d_c, rademacher, "d_c"), _dimension(d_l, rademacher, "d_l")
     paper = constants == "paper"
     if rademacher is not None:
@@ -403,7 +404,6 @@ def _one_model(
 
     Equations 1 and 2 have one mixture, whose weights are the shares of samples: skewness 1.
     """
-    _check(constants, delta, bound, m=m, skewness=skewness)
     d = _dimension(d, rademacher)
     if constants == "derived":
         complexity = math.sqrt(skewness) * _complexity(m, d, rademacher, bound)
@@ -428,27 +428,13 @@ def _log_growth(m: float, d: float) -> float:
 def _dimension(d: float | None, rademacher: float | None, name: str = "d") -> float:
     """The pseudo-dimension; 0 if the Rademacher complexity is known and counts instead."""
     if rademacher is not None:
-        check_range(0, rademacher=rademacher)
         return 0.0
     if d is None:
         raise ConfigError(f"{name}: give the pseudo-dimension, or rademacher=")
-    check_positive(**{name: d})
     return d
 
 
 def _discrepancy(disc: float, bound: float) -> float:
-    check_number(disc=disc)
     if not 0 <= disc <= bound * (1 + 1e-9):
         raise ConfigError(f"disc={disc}: it must be from 0 to the largest loss, bound={bound}")
     return disc
-
-
-def _check(constants: Constants, delta: float, bound: float, **sizes: float) -> None:
-    _check_constants(constants)
-    check_delta(delta)
-    check_positive(bound=bound, **sizes)
-
-
-def _check_constants(constants: Constants) -> None:
-    if constants not in ("paper", "derived"):
-        raise ConfigError(f"constants={constants!r}: choose 'paper' or 'derived'")

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sartor.checking import Count, NotNegative, Positive, Probability, checks_arguments
 from sartor.errors import ConfigError
 from sartor.theory.bound import Bound
 from sartor.theory.bounds import Constants, blitzer, cluster
@@ -34,16 +35,17 @@ class BestQ(NamedTuple):
     bounds: Mapping[int, Bound]
 
 
+@checks_arguments
 def best_lambda(
     *,
-    m_k: float,
-    m_C: float,
-    d: float,
-    delta: float,
-    disc: float,
+    m_k: Positive,
+    m_C: Positive,
+    d: Positive,
+    delta: Probability,
+    disc: NotNegative,
     constants: Constants = "derived",
-    bound: float = 1.0,
-    c: float = 1.0,
+    bound: Positive = 1.0,
+    c: Positive = 1.0,
 ) -> BestLambda:
     """Section 5: the λ* that minimises Blitzer's bound, a·ε_λ + 2·(1−λ)·disc(D_k, C).
 
@@ -79,15 +81,16 @@ def best_lambda(
     return BestLambda(float(best), at(lambda_=best, disc=disc))
 
 
+@checks_arguments
 def best_q(
     *,
-    m: float,
-    p: int,
-    d: float,
-    delta: float,
+    m: Positive,
+    p: Count,
+    d: Positive,
+    delta: Probability,
     disc: Mapping[int, float],
     constants: Constants = "derived",
-    bound: float = 1.0,
+    bound: Positive = 1.0,
 ) -> BestQ:
     """Section 4.2: the number of clusters with the lowest combined bound.
 

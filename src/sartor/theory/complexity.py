@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-import numpy.typing as npt
 
+from sartor.checking import Count, Numbers, Positive, Whole, checks_arguments
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, count_parameters
-from sartor.theory.bound import Number, check_counts, check_positive
+from sartor.theory.bound import Number
 
 ALL_SIGNS = 14
 """Up to this many samples, all signs are enumerated, and the complexity is exact."""
@@ -31,13 +31,14 @@ class Rademacher(Number):
         return f"Rademacher({float(self):.4f}" + (f" ± {self.error:.4f})" if self.error else ")")
 
 
+@checks_arguments
 def rademacher(
-    values: npt.ArrayLike | None = None,
+    values: Numbers | None = None,
     *,
-    x: npt.ArrayLike | None = None,
-    radius: float | None = None,
-    draws: int = 1000,
-    seed: int = 0,
+    x: Numbers | None = None,
+    radius: Positive | None = None,
+    draws: Count = 1000,
+    seed: Whole = 0,
 ) -> Rademacher:
     """The empirical Rademacher complexity of a finite class, or of linear functions in a ball.
 
@@ -58,11 +59,9 @@ def rademacher(
     if (values is None) == (x is None):
         raise ConfigError("rademacher: give values of a finite class, or x and radius")
     table = np.asarray(values if x is None else x, np.float64)
-    check_counts(draws=draws)
     if x is not None:
         if radius is None:
             raise ConfigError("radius: give that of the ball of linear functions")
-        check_positive(radius=radius)
         table = table.reshape(len(table), -1).T if table.size and table.ndim else table[None]
     if table.ndim != 2 or not table.size:
         raise DataError(f"rademacher: [hypotheses, samples] are needed, got {table.shape}")
@@ -108,6 +107,7 @@ class Dimension(Number):
         return f"Dimension({float(self):g}, {self.how})"
 
 
+@checks_arguments
 def pseudo_dimension(model: Model) -> Dimension:
     """The pseudo-dimension d of a model's losses, which the bounds need.
 

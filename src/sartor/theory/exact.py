@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sartor.checking import Positive, checks_arguments
 from sartor.errors import DataError
-from sartor.theory.bound import check_largest_loss, check_positive
+from sartor.theory.bound import check_largest_loss
 from sartor.types import Bools, Floats
 
 ITERATIONS = 200
@@ -98,7 +99,8 @@ class Moments(NamedTuple):
         return cls(xx, xy, np.asarray((outputs**2).sum() / n))
 
 
-def linear(first: Moments, second: Moments, radius: float) -> Floats:
+@checks_arguments
+def linear(first: Moments, second: Moments, radius: Positive) -> Floats:
     """The discrepancy of linear models h(x) = wᵀx, |w| ≤ radius, with the squared loss.
 
     The difference of losses is wᵀMw − 2bᵀw + c, a quadratic that may be neither convex nor
@@ -108,7 +110,6 @@ def linear(first: Moments, second: Moments, radius: float) -> Floats:
     >>> float(linear(a, b, radius=3.0))  # |1 − 2w|, largest at w = −3
     7.0
     """
-    check_positive(radius=radius)
     matrix, vector = first.xx - second.xx, second.xy - first.xy
     rest = first.yy - second.yy
     above = rest + maximum_in_ball(matrix, vector, radius)
@@ -152,7 +153,8 @@ def maximum_in_ball(matrix: Floats, vector: Floats, radius: float) -> Floats:
     return np.asarray(value + least * (radius**2 - inside))
 
 
-def categorical(first: npt.ArrayLike, second: npt.ArrayLike, bound: float) -> Floats:
+@checks_arguments
+def categorical(first: npt.ArrayLike, second: npt.ArrayLike, bound: Positive) -> Floats:
     """The discrepancy of densities over symbols, with the log-loss and probabilities ≥ e^−bound.
 
     The difference of losses is Σ_y c_y·log h(y) with c = D2 − D1. At its maximum, symbols with
@@ -163,7 +165,6 @@ def categorical(first: npt.ArrayLike, second: npt.ArrayLike, bound: float) -> Fl
         second: those in D2.
         bound: the largest loss.
     """
-    check_positive(bound=bound)
     a, b = _shares(first), _shares(second)
     check_largest_loss(bound, a.shape[-1])
     if a.shape[-1] < 2:

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from sartor.checking import Count, Numbers, Positive, Whole, checks_arguments
 from sartor.data import ClientData
+from sartor.data.encoding import as_column
 from sartor.data.names import check_names, refuse_words
 from sartor.errors import ConfigError, DataError
 from sartor.models import Model, Params
@@ -19,7 +21,7 @@ from sartor.models.layers import to_float
 from sartor.randomness import mix
 from sartor.theory import exact
 from sartor.theory.ascent import Ascent, Pairs, Sample, search_program
-from sartor.theory.bound import Number, check_counts, check_positive
+from sartor.theory.bound import Number
 from sartor.types import Floats
 
 Examples = ClientData | Mapping[str, Any] | tuple[Any, Any]
@@ -61,19 +63,20 @@ class Discrepancy(Number):
         return f"Discrepancy({', '.join(words)})"
 
 
+@checks_arguments
 def discrepancy(
     model: Model,
     a: Examples,
     b: Examples,
     *,
-    bound: float | None = None,
-    radius: float | None = None,
+    bound: Positive | None = None,
+    radius: Positive | None = None,
     centre: Params | None = None,
     method: Literal["exact", "ascent"] | None = None,
-    permutations: int = 0,
-    seed: int = 0,
-    starts: int = 4,
-    steps: int = 200,
+    permutations: Whole = 0,
+    seed: Whole = 0,
+    starts: Count = 4,
+    steps: Count = 200,
 ) -> Discrepancy:
     """disc_H(D1, D2) = max_h |L_D1(h) − L_D2(h)| of two samples, with the model's plain loss.
 
@@ -104,7 +107,6 @@ def discrepancy(
     >>> discrepancy(categorical(symbols=3), one, other, bound=3.0)
     Discrepancy(1.9301, exact)
     """
-    check_counts(least=0, permutations=permutations)
     hypotheses = _Hypotheses(model, bound, radius, centre, method, seed, starts, steps)
     if isinstance(a, ClientData) and isinstance(b, ClientData):
         check_names(a.label_names, a.feature_names, b, "the other side has")
@@ -127,20 +129,21 @@ def discrepancy(
     return Discrepancy.of(float(found[0]), hypotheses.exact, found[1:])
 
 
+@checks_arguments
 def discrepancies(
     model: Model,
     data: ClientData,
     *,
-    clusters: npt.ArrayLike | None = None,
-    bound: float | None = None,
-    radius: float | None = None,
+    clusters: Numbers | None = None,
+    bound: Positive | None = None,
+    radius: Positive | None = None,
     centre: Params | None = None,
     method: Literal["exact", "ascent"] | None = None,
-    sample: int = 1024,
-    draw: int | None = None,
-    seed: int = 0,
-    starts: int = 4,
-    steps: int = 200,
+    sample: Count = 1024,
+    draw: Count | None = None,
+    seed: Whole = 0,
+    starts: Count = 4,
+    steps: Count = 200,
 ) -> Floats:
     """disc_H(D_k, C_f(k)) between each client and the mixture of its cluster: [clients].
 
@@ -161,7 +164,6 @@ def discrepancies(
         starts: starts of the ascent, for each sign.
         steps: steps of the ascent, from each start.
     """
-    check_counts(sample=sample)
     hypotheses = _Hypotheses(model, bound, radius, centre, method, seed, starts, steps, draw)
     which = np.zeros(len(data), np.int64) if clusters is None else np.asarray(clusters)
     if which.shape != (len(data),):
@@ -181,24 +183,24 @@ def discrepancies(
     return hypotheses.search(columns, Pairs(_padded(first), _padded(second), words))
 
 
+@checks_arguments
 def discrepancy_matrix(
     model: Model,
     data: ClientData,
     *,
-    bound: float | None = None,
-    radius: float | None = None,
+    bound: Positive | None = None,
+    radius: Positive | None = None,
     centre: Params | None = None,
     method: Literal["exact", "ascent"] | None = None,
-    sample: int = 256,
-    seed: int = 0,
-    starts: int = 4,
-    steps: int = 200,
+    sample: Count = 256,
+    seed: Whole = 0,
+    starts: Count = 4,
+    steps: Count = 200,
 ) -> Floats:
     """disc_H(D_j, D_k) between any two clients: [clients, clients], symmetric, 0 on the diagonal.
 
     The arguments are those of :func:`discrepancies`.
     """
-    check_counts(sample=sample)
     hypotheses = _Hypotheses(model, bound, radius, centre, method, seed, starts, steps)
     columns = _columns(model, data)
     found = np.zeros((len(data), len(data)))
@@ -239,13 +241,6 @@ class _Hypotheses:
     draw: int | None = None
 
     def __post_init__(self) -> None:
-        check_counts(starts=self.starts, steps=self.steps)
-        if self.draw is not None:
-            check_counts(draw=self.draw)
-        if self.method not in (None, "exact", "ascent"):
-            raise ConfigError(f"method={self.method!r}: choose 'exact' or 'ascent'")
-        limits = {"bound": self.bound, "radius": self.radius}
-        check_positive(**{key: value for key, value in limits.items() if value is not None})
         if self.exact:
             return
         if self.method == "exact":
@@ -298,23 +293,20 @@ def _examples(model: Model, given: Examples) -> _Examples:
             refuse_words(given)
         rows = np.concatenate(_rows(given))
         given = {name: given.seen_by_models(name, rows) for name in given.columns}
-    elif isinstance(given, tuple) and len(given) == 2:
+    elif isinstance(given, tuple):
         given = {"x": given[0], "y": given[1]}
-    elif not isinstance(given, Mapping):
-        raise DataError(
-            f"examples are ClientData, a mapping with 'x' and 'y', or a pair (x, y); got "
-            f"{type(given).__name__}"
-        )
     if "y" not in given:
         raise DataError(f"examples need labels 'y'; there are {', '.join(map(repr, given))}")
-    if not np.size(given["y"]):
+    if not as_column(given["y"], "y").size:
         raise DataError("there are no examples; a discrepancy needs some of both distributions")
     return _checked(model, given.get("x"), given["y"])
 
 
 def _checked(model: Model, x: Any, y: Any) -> _Examples:
     """Examples that fit the model, with labels [n]. Refuse others."""
-    y = np.asarray(y)
+    y = as_column(y, "y")
+    if not y.ndim:
+        raise DataError(f"y: one label for each example is needed, got {y}")
     if y.dtype.kind not in "iufb":
         raise DataError(f"y: labels must be numbers, got {y.dtype}; sartor.data numbers words")
     if y.ndim == 2 and y.shape[1] == 1:
@@ -330,9 +322,9 @@ def _checked(model: Model, x: Any, y: Any) -> _Examples:
         return _Examples(None, y)
     if x is None:
         raise DataError("x: the model needs inputs; give a mapping with 'x' and 'y'")
-    x = np.asarray(x)
-    if len(x) != len(y):
-        raise DataError(f"{len(x)} inputs and {len(y)} labels")
+    x = as_column(x, "x")
+    if not x.ndim or len(x) != len(y):
+        raise DataError(f"{len(x) if x.ndim else 'no'} inputs and {len(y)} labels")
     if model.input_shape is not None and x.shape[1:] != tuple(model.input_shape):
         raise DataError(f"x: shape {x.shape[1:]}, where the model has {model.input_shape}")
     if x.dtype.kind not in "iufb":

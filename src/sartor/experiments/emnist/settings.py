@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ import numpy as np
 from sartor.caching import made_once
 from sartor.data import ClientData, download, handwriting
 from sartor.data import open as open_data
-from sartor.errors import ConfigError, DataError
+from sartor.errors import ConfigError, DataError, warn
 from sartor.models import Model, Params, cnn, mlp
 from sartor.models.layers import to_float
 from sartor.personal.choosing import COVER
@@ -178,10 +177,7 @@ def _open(path: Path) -> ClientData:
             f"{path}: pixels go up to {float(x.max()):g}, but EMNIST's from 0 to 1; divide them"
         )
     if not data.sizes("test").any():
-        warnings.warn(
-            f"{path} has no test images; a tenth of every writer's images is used for testing",
-            stacklevel=2,
-        )
+        warn(f"{path} has no test images; a tenth of every writer's images is used for testing")
         data = data.split(test=0.1, seed=0)
     return data
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.special import xlogy
 
-from sartor.central.settings import check_choices
+from sartor.checking import check_fields
 from sartor.data import ClientData, synthetic, synthetic_distributions
 from sartor.data.synthetic import Layout
 from sartor.errors import ConfigError
@@ -59,6 +59,7 @@ class SyntheticSettings:
     quick: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.samples or len(set(self.samples)) < len(self.samples):
             raise ConfigError(f"samples={self.samples}: give at least one, and different numbers")
         for samples in self.samples:
@@ -69,7 +70,6 @@ class SyntheticSettings:
                 )
         if self.seeds < 2:
             raise ConfigError(f"seeds={self.seeds}: give at least 2, or 5 for intervals")
-        check_choices(self, layout=("literal", "shifted"), loss=("plain", "smoothed"))
 
     @classmethod
     def small(cls, **changes: Any) -> SyntheticSettings:

@@ -1,0 +1,87 @@
+"""Numbers of 64 bits that would run together in the 32 bits that models compute with."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sartor.data.dataset import Column
+from sartor.errors import DataError
+from sartor.types import Floats
+
+SHARE = 1e-3
+"""The largest rounding error that is accepted, as a share of a column's standard deviation."""
+
+NOISE = 1e-12
+"""Deviations below this share of the largest number are rounding errors themselves."""
+
+
+class Rounding:
+    """What a column loses when it is rounded to 32 bits, found in one pass over its blocks.
+
+    Args:
+        names: how to call each number of an example; one name may stand for all of them.
+
+    >>> found = Rounding(["time"])
+    >>> found.add(np.array([[1_700_000_000], [1_700_000_060]]), lambda row: "ann")
+    >>> found.refuse()
+    Traceback (most recent call last):
+        ...
+    sartor.errors.DataError: client 'ann', column 'time': 1700000000 and 1700000060 become one ...
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._count = 0
+        self._mean: Floats = np.zeros(0)
+        self._squares: Floats = np.zeros(0)  # squared distances from the mean, summed
+        self._error: Floats = np.zeros(0)
+        self._most: Floats = np.zeros(0)
+        self._examples: dict[int, tuple[str, str]] = {}
+
+    def add(self, values: Column, client: Callable[[int], str]) -> None:
+        """A block of rows, and the client of each row of it."""
+        if values.dtype.kind not in "iuf" or values.dtype == np.float32 or not values.size:
+            return
+        wide = values.reshape(len(values), -1).astype(np.float64)
+        error = np.abs(wide - wide.astype(np.float32)).max(axis=0)
+        mean, count = wide.mean(axis=0), len(wide)
+        if not self._count:
+            self._mean = self._squares = self._error = self._most = np.zeros(wide.shape[1])
+        away, total = mean - self._mean, self._count + count
+        self._squares = self._squares + np.square(wide - mean).sum(axis=0)
+        self._squares += np.square(away) * self._count * count / total
+        self._mean = self._mean + away * count / total
+        self._count = total
+        self._error = np.maximum(self._error, error)
+        self._most = np.maximum(self._most, np.abs(wide).max(axis=0))
+        for j in self._lossy():
+            if j not in self._examples and error[j] == self._error[j]:
+                self._examples[j] = _example(values.reshape(count, -1)[:, j], client)
+
+    def _lossy(self) -> list[int]:
+        """The numbers of an example that lose too much."""
+        spread = np.sqrt(self._squares / max(self._count, 1))
+        lossy = (self._error > SHARE * spread) & (spread > NOISE * self._most)
+        return np.flatnonzero(lossy).tolist()
+
+    def refuse(self) -> None:
+        """Raise an error if rounding takes too much of a column away."""
+        for j in self._lossy()[:1]:
+            name = self._names[j if len(self._names) > 1 else 0]
+            who, what = self._examples[j]
+            raise DataError(
+                f"client {who!r}, column {name!r}: {what} in 32 bits, which models compute with; "
+                f"subtract an offset first, such as its mean, {self._mean[j]:.0f}"
+            )
+
+
+def _example(values: Column, client: Callable[[int], str]) -> tuple[str, str]:
+    """A client, and two of all values that become one, or else a value of it that changes."""
+    rounded = values.astype(np.float32)
+    order = np.argsort(values, kind="stable")
+    same = (np.diff(values[order]) != 0) & (np.diff(rounded[order]) == 0)
+    if same.any():
+        i, k = order[int(same.argmax())], order[int(same.argmax()) + 1]
+        return client(int(i)), f"{values[i]} and {values[k]} become one number"
+    i = int(np.abs(values - rounded.astype(np.float64)).argmax())
+    return client(i), f"{values[i]} becomes {rounded[i]:.6f}"
