@@ -159,6 +159,7 @@ class MadeUpModel:
 
     q = 2
     params = None
+    scaling = None
 
     def __init__(self, loss, cluster):
         self.loss, self.cluster = loss, cluster

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import plain
 import pytest
 
 import sartor
@@ -108,7 +109,7 @@ def rare_domain(share, clients=1000, each=20, seed=0):
 
 
 def loss_by_domain(central, data):
-    scores = central.evaluate(data, part="train")
+    scores = central.evaluate(data, part="train", allow_trained=True)
     domain = np.array(scores.domain)
     return {name: scores.loss[domain == name].mean() for name in ("rare", "usual")}
 
@@ -144,7 +145,7 @@ def test_seats_for_a_rare_domain_leave_the_mean_update_unchanged(weights, counts
     def update(cohort, rounds, window):
         algorithm = sartor.Agnostic(
             rounds=rounds, cohort=cohort, batch=100, server_learning_rate=step, server_momentum=0.0,
-            domain_step=0.0, weights=weights, counts=counts, window=window,
+            domain_step=0.0, weights=weights, counts=counts, window=window, learning_rate=0.05,
         )  # fmt: skip
         return float(algorithm.fit(QUADRATIC, data).params["h"]) / (step * rounds)
 
@@ -168,8 +169,8 @@ def test_runs_with_a_rare_domain_resume_and_ignore_the_order_of_clients(tmp_path
 
 def test_mapper_keeps_the_seats_of_a_rare_domain():
     data = rare_domain(0.01, clients=200, each=8)
-    central = sartor.Agnostic(rounds=60).fit(LOGISTIC, data)
-    mapper = sartor.Mapper(rounds=40, cohort=10, cover=(0.0, 0.5), select="train")
+    central = sartor.Agnostic(rounds=60, learning_rate=0.05).fit(LOGISTIC, data)
+    mapper = plain.Mapper(rounds=40, cohort=10, cover=(0.0, 0.5), select="train")
     personal = mapper.fit(central, data)
     # Two clients are rare, and take two of ten seats in every round, where 1% of them are due.
     visits = personal.central.cost.down > 0

@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import plain
 import pytest
 
 import sartor
@@ -57,7 +58,7 @@ def rounds_of(kind: str, data: sartor.ClientData):
     if kind.startswith("Mapper"):
         keep = kind.endswith("kept")
         cover = (0.0, 0.5, 1.0)
-        mapper = sartor.Mapper(cover=cover, rounds=4, cohort=6, batch=BATCH, keep_local=keep)
+        mapper = plain.Mapper(cover=cover, rounds=4, cohort=6, batch=BATCH, keep_local=keep)
         central = sartor.HypCluster(q=2, rounds=30, start="random").fit(MODEL, data, seed=1)
         cluster = central.assign(data)
         task = Task(MODEL, central, cluster, data, SEED, ENGINE)

@@ -92,10 +92,11 @@ def test_a_trial_records_the_loss_on_what_was_held_out():
     rows = jnp.zeros(32, jnp.int32).at[:3].set(jnp.array([2, 7, 11]))
     job = Job(0, None, None, held=Held(rows, jnp.int32(3)))
     wanted = MODEL.loss(START, columns["x"][rows[:3]], columns["y"][rows[:3]]).mean()
-    np.testing.assert_allclose(score(job, _flat(START)), wanted, rtol=1e-5)
+    second = MODEL.loss(START, columns["x"][rows[1:2]], columns["y"][rows[1:2]]).mean()
+    np.testing.assert_allclose(score(job, _flat(START)), [wanted, second], rtol=1e-5)
     program = recorded(personal(Recipe(Own(MODEL), None, 1, 8), None), "held_loss", score)
     ended = program.end((_flat(START), (), jnp.float32(2.0), jnp.float32(2.0)), job)
-    np.testing.assert_allclose(ended.record["held_loss"], wanted, rtol=1e-5)
+    np.testing.assert_allclose(ended.record["held_loss"], [wanted, second], rtol=1e-5)
     assert ended.upload == ()  # nothing that was trained is kept
 
 
