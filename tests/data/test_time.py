@@ -119,7 +119,7 @@ def test_times_and_groups_out_of_tables(tmp_path):
     data.save(tmp_path / "saved")
     back = sartor.data.open(tmp_path / "saved")
     assert back.time.tolist() == data.time.tolist() and back.groups.tolist() == [0, 1, 0]
-    with pytest.raises(DataError, match="time='shop'.*a date, a time or a number"):
+    with pytest.raises(DataError, match=r"time='shop'.*a date, a time or a number"):
         sartor.data.from_frame(table, client="shop", label="sold", features=["size"], time="shop")
     with pytest.raises(DataError, match="the rows have no times"):
         sartor.data.from_arrays(None, [0, 1], ["a", "a"]).split(test=0.5, by="time")
