@@ -16,7 +16,7 @@ from sartor.central import (
     KMeansClusters,
 )
 from sartor.data import ClientData
-from sartor.engine import Engine, Optimizer, side_by_side
+from sartor.engine import Automatic, Engine, Optimizer, Searched, side_by_side
 from sartor.errors import SartorError
 from sartor.evaluation import Scores, compare
 from sartor.models import Model
@@ -27,6 +27,7 @@ from sartor.version import __version__
 __all__ = [
     "Advice",
     "Agnostic",
+    "Automatic",
     "BregmanClusters",
     "Central",
     "CentralModel",
@@ -45,6 +46,7 @@ __all__ = [
     "PersonalModels",
     "SartorError",
     "Scores",
+    "Searched",
     "__version__",
     "advise",
     "central",

@@ -42,7 +42,7 @@ class Upload(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FedAvg(Central):
-    """Federated averaging with partial participation; with the paper's server momentum of 0.9.
+    """Federated averaging with partial participation.
 
     Attributes:
         rounds: communication rounds T.
@@ -54,13 +54,14 @@ class FedAvg(Central):
         weights: ``"size"`` weights client k by its examples (the paper's m_k/m), ``"uniform"``
             weights all clients the same (1/p).
         server_learning_rate: step size of the server. Ignored with a ``server_optimizer``.
-        server_momentum: momentum of the server. 0 is plain averaging. Ignored with a
-            ``server_optimizer``.
+        server_momentum: momentum of the server. 0 is plain averaging. The default is the paper's
+            0.9 with a step size that is given, and 0 with an automatic one, which it would make
+            swing. Ignored with a ``server_optimizer``.
         client_optimizer: replaces the clients' SGD: an ``Optimizer`` or any optax transformation.
         server_optimizer: replaces the server's SGD: an ``Optimizer`` or any optax transformation.
 
-    >>> FedAvg(rounds=10, cohort=5).server_momentum
-    0.9
+    >>> FedAvg().server_momentum, FedAvg(learning_rate=0.05).server_momentum
+    (0.0, 0.9)
     """
 
     epochs: Count = 1
@@ -68,9 +69,15 @@ class FedAvg(Central):
     learning_rate: Positive | Automatic = traced(AUTOMATIC)
     weights: Literal["size", "uniform"] = "size"
     server_learning_rate: Positive = 1.0
-    server_momentum: Part = 0.9
+    server_momentum: Part | None = None
     client_optimizer: Chosen = None
     server_optimizer: Chosen = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.server_momentum is None:
+            automatic = isinstance(self.learning_rate, Automatic) and self.client_optimizer is None
+            object.__setattr__(self, "server_momentum", 0.0 if automatic else 0.9)
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> Any:
         """A random model."""
@@ -128,7 +135,7 @@ class FedAvg(Central):
         """The size of each of a client's steps in a round; momentum makes more of it later on."""
         if not isinstance(rate, Automatic):
             return rate
-        momentum = 0.0 if self.server_optimizer is not None else self.server_momentum
+        momentum = 0.0 if self.server_optimizer else self.server_momentum or 0.0
         return rate.at(round, steps, model.curvature) * (1 - momentum)
 
     def notes(self, state: Any) -> dict[str, jax.Array]:

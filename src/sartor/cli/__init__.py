@@ -119,6 +119,8 @@ def advise_command(
     label: options.LabelColumn = None,
     domain: options.DomainColumn = None,
     features: options.FeatureColumns = None,
+    time: options.TimeColumn = None,
+    groups: options.GroupColumn = None,
     overrides: options.Set = None,
 ) -> None:
     """Advise each client: join the global model, join a cluster, interpolate, or stay local.
@@ -129,7 +131,9 @@ def advise_command(
     """
     rules = options.given(bound=bound, delta=delta, folds=folds)
     changes = [*(overrides or []), *(f"advice.{key}={value}" for key, value in rules.items())]
-    columns = options.given(client=client, label=label, domain=domain, features=features)
+    columns = options.given(
+        client=client, label=label, domain=domain, features=features, time=time, groups=groups
+    )
     config = advice_config(source, overrides=changes, columns=columns, model=model, seed=seed)
     names = ", ".join(f"{name} by {algorithm}" for name, algorithm in config.algorithms().items())
     typer.echo(f"Candidates: {names}", err=True)

@@ -42,9 +42,13 @@ def convert_command(
     label: options.LabelColumn = None,
     domain: options.DomainColumn = None,
     features: options.FeatureColumns = None,
+    time: options.TimeColumn = None,
+    groups: options.GroupColumn = None,
 ) -> None:
     """Convert data to another format."""
-    columns = options.given(client=client, label=label, domain=domain, features=features)
+    columns = options.given(
+        client=client, label=label, domain=domain, features=features, time=time, groups=groups
+    )
     opened = sartor.data.open(path, **columns)
     sartor.data.convert(opened, out, to)
     typer.echo(f"Data:  {out}, {to} of {len(opened):,} clients, {len(opened.rows):,} examples")
@@ -57,9 +61,13 @@ def info_command(
     label: options.LabelColumn = None,
     domain: options.DomainColumn = None,
     features: options.FeatureColumns = None,
+    time: options.TimeColumn = None,
+    groups: options.GroupColumn = None,
 ) -> None:
     """Show clients, sizes and labels. Warn if the order of clients carries a shift."""
-    columns = options.given(client=client, label=label, domain=domain, features=features)
+    columns = options.given(
+        client=client, label=label, domain=domain, features=features, time=time, groups=groups
+    )
     opened = sartor.data.open(path, **columns)
     rows = sartor.data.describe(opened).rows()
     width = max(len(name) for name, _ in rows)

@@ -25,6 +25,12 @@ Seed = Annotated[int, typer.Option(help="Random seed.")]
 ClientColumn = Annotated[str | None, typer.Option(help="Client column (tables only).")]
 LabelColumn = Annotated[str | None, typer.Option(help="Label column (tables only).")]
 DomainColumn = Annotated[str | None, typer.Option(help="Domain column (tables only).")]
+TimeColumn = Annotated[
+    str | None, typer.Option(help="Column with dates or times: hold out what comes later.")
+]
+GroupColumn = Annotated[
+    str | None, typer.Option(help="Column with groups of rows that stay together.")
+]
 FeatureColumns = Annotated[
     list[str] | None,
     typer.Option(help="Feature column; repeat for several. (default: all other columns)"),

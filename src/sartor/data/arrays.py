@@ -1,5 +1,6 @@
 """Client data out of Python dicts and arrays."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from sartor.data.dataset import ClientData, Column, equal_length, shape_of
 from sartor.data.encoding import (
     as_arrow,
     as_column,
+    as_times,
     constant,
     finish,
     numbered,
@@ -71,6 +73,8 @@ def from_arrays(
     y: npt.ArrayLike,
     client: npt.ArrayLike,
     domain: npt.ArrayLike | None = None,
+    time: npt.ArrayLike | None = None,
+    groups: npt.ArrayLike | None = None,
 ) -> ClientData:
     """Client data from arrays with one entry for each example.
 
@@ -79,6 +83,8 @@ def from_arrays(
         y: labels [n]: integers from 0, words (numbered in sorted order) or floats (regression).
         client: the client of each example; ids are texts, in the order of first appearance.
         domain: the domain of each example, the same for all examples of a client.
+        time: when each example was observed, as a date or a number; see `from_frame`.
+        groups: which examples belong together; see `from_frame`.
 
     >>> from_arrays([[0.5], [1.5], [2.5]], [0, 1, 1], ["ann", "bob", "ann"])
     ClientData(2 clients, 3 examples: x float32[1], y int64)
@@ -94,7 +100,13 @@ def from_arrays(
         domains = as_arrow(domain, "domain")
         equal_length({"client": owner, "domain": domains.to_numpy()})
         metadata["domain"] = constant(domains, "domain", owner, clients)
-    return finish(columns, owner, [text_of(value) for value in found], metadata)
+    data = finish(columns, owner, [text_of(value) for value in found], metadata)
+    when = None if time is None else as_times(as_arrow(time, "time"), "time", clients)
+    which = None if groups is None else numbered(as_arrow(groups, "groups"), "groups")[0]
+    for name, values in (("time", when), ("groups", which)):
+        if values is not None:
+            equal_length({"client": owner, name: values})
+    return dataclasses.replace(data, time=when, groups=which)
 
 
 def _client_columns(client: str, values: Any) -> dict[str, Column]:

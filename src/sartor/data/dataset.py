@@ -375,6 +375,8 @@ def assemble(
     metadata: Mapping[str, Any] | None = None,
     label_names: tuple[str, ...] | None = None,
     feature_names: tuple[str, ...] | None = None,
+    time: Column | None = None,
+    groups: Column | None = None,
 ) -> ClientData:
     """Check columns and group their rows by client: the way every builder ends.
 
@@ -386,6 +388,8 @@ def assemble(
         metadata: one value for each client under every name.
         label_names: the word of each class number.
         feature_names: the column that each feature of "x" was.
+        time: when each row was observed.
+        groups: the number of each row's group.
 
     >>> assemble({"y": np.array([5, 6, 7])}, np.array([1, 0, 1]), ["a", "b"]).client("b")
     {'y': array([5, 7])}
@@ -404,6 +408,8 @@ def assemble(
         metadata=metadata or {},
         label_names=label_names,
         feature_names=feature_names,
+        time=time,
+        groups=groups,
     )
     from sartor.data.rounding import check_values
 

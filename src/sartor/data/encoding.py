@@ -20,7 +20,7 @@ from sartor.checking import shown
 from sartor.data.dataset import ClientData, Column, assemble
 from sartor.data.dataset import text_of as text_of  # of all that users give, ids are texts
 from sartor.errors import DataError
-from sartor.types import Ints
+from sartor.types import Floats, Ints
 
 
 def numbered(values: Any, column: str, clients: Any = None) -> tuple[Ints, list[Any]]:
@@ -83,6 +83,31 @@ def refuse_nested(kind: Any, column: str) -> None:
             f"column {column!r} holds {kind}, and one text or number for each row is needed; make "
             "texts of it"
         )
+
+
+def is_date(kind: Any) -> bool:
+    """Whether an Arrow type holds dates, with or without the time of day."""
+    return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+
+
+def as_times(values: Any, column: str, clients: Any = None) -> Floats:
+    """An Arrow column of dates as seconds, and of numbers as they are.
+
+    >>> as_times(as_arrow(np.array(["2026-11-18"], "datetime64[D]"), "date"), "date").tolist()
+    [1794960000.0]
+    """
+    refuse_missing(values, column, clients)
+    if is_date(values.type):
+        values = values.cast(pa.timestamp("us")).cast(pa.int64())
+        return np.asarray(values, np.float64) / 1e6
+    if pa.types.is_decimal(values.type):
+        values = values.cast(pa.float64())
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{column}: a date or a number is needed for each row, got {values.type}"
+        ) from error
 
 
 def refuse_missing(values: Any, column: str, clients: Any = None, row: int = 0) -> None:

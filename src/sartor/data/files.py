@@ -52,6 +52,8 @@ def open(
     features: Sequence[str] | None = None,
     domain: str | None = None,
     metadata: Sequence[str] = (),
+    time: str | None = None,
+    groups: str | None = None,
     memory_limit: Annotated[int, Range(0)] | None = None,
     cache: AnyPath | None = None,
 ) -> ClientData:
@@ -66,6 +68,8 @@ def open(
         features: for CSV and Parquet, the feature columns; None for all others.
         domain: for CSV and Parquet, the column with the client's domain.
         metadata: for CSV and Parquet, other columns with one value for each client.
+        time: for CSV and Parquet, the column that says when a row was observed.
+        groups: for CSV and Parquet, the column that says which rows belong together.
         memory_limit: bytes; larger data is written once to a native directory under `cache` and
             memory-mapped from there. The default is half of the machine's memory.
         cache: parent of that directory (default: ~/.cache/sartor). It can be deleted at any time.
@@ -80,7 +84,7 @@ def open(
     path = Path(path).expanduser()
     kind = _recognise(path)
     roles = {"client": client, "label": label, "features": features, "domain": domain}
-    roles["metadata"] = tuple(metadata) or None
+    roles |= {"metadata": tuple(metadata) or None, "time": time, "groups": groups}
     for role, value in roles.items():
         if kind != "table" and value is not None:
             raise ConfigError(f"{role}={value!r}: only for CSV and Parquet, not for {path}")

@@ -28,6 +28,8 @@ _FORMAT = "sartor-data"
 _VERSION = 1
 _MANIFEST = "data.json"
 _INDEX = ("rows", "bounds", "seen")
+_FACTS = ("time", "groups")
+"""What is known of rows besides their columns, if it is."""
 
 VERIFIED = 2**28
 """The largest column, in bytes, that is compared with its checksum when a directory is opened.
@@ -73,7 +75,8 @@ def write_store(data: ClientData, folder: Path) -> None:
     for i, column in enumerate(data.columns.values()):
         if not (folder / column_file(i)).exists():
             np.save(folder / column_file(i), column, allow_pickle=False)
-    for name in _INDEX:
+    known = [name for name in _FACTS if getattr(data, name) is not None]
+    for name in (*_INDEX, *known):
         np.save(folder / f"{name}.npy", getattr(data, name), allow_pickle=False)
     manifest = {
         "format": _FORMAT,
@@ -86,7 +89,11 @@ def write_store(data: ClientData, folder: Path) -> None:
             for name, values in data.metadata.items()
         },
         "ids": data.ids,
-        "files": {name: sha256_of(folder / name) for name in sorted(_files(len(data.columns)))},
+        "files": {
+            name: sha256_of(folder / name)
+            for name in sorted(_files(len(data.columns)))
+            if (folder / name).exists()
+        },
     }
     write_atomic(folder / _MANIFEST, json.dumps(sealed(manifest)))
 
@@ -107,12 +114,15 @@ def open_store(path: str | os.PathLike[str]) -> ClientData:
             for name, entry in manifest["metadata"].items()
         }
         labels, features = manifest["label_names"], manifest.get("feature_names")
-        index = {name: _load(path / f"{name}.npy") for name in _INDEX}
+        known = [name for name in _FACTS if f"{name}.npy" in manifest.get("files", {})]
+        index = {name: _load(path / f"{name}.npy") for name in (*_INDEX, *known)}
         return ClientData(
             columns,
             index["rows"],
             index["bounds"],
             seen=index["seen"],
+            time=index.get("time"),
+            groups=index.get("groups"),
             ids=tuple(manifest["ids"]),
             metadata=metadata,
             label_names=None if labels is None else tuple(labels),
@@ -158,13 +168,14 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 def _files(columns: int) -> set[str]:
     """The files of arrays in a native directory with some columns."""
-    return {*(f"{name}.npy" for name in _INDEX), *map(column_file, range(columns))}
+    named = {f"{name}.npy" for name in (*_INDEX, *_FACTS)}
+    return named | {column_file(i) for i in range(columns)}
 
 
 def _check_file(file: Path, digest: str) -> None:
     """Refuse a file that is missing or has changed; of a large column only whether it is there."""
     with _damaged(file):
-        small = file.stem in _INDEX or file.stat().st_size <= VERIFIED
+        small = file.stem in (*_INDEX, *_FACTS) or file.stat().st_size <= VERIFIED
         if small and sha256_of(file) != digest:
             raise ValueError("it has changed since it was written")
 

@@ -31,6 +31,8 @@ def from_frame(
     features: Sequence[str] | None = None,
     domain: str | None = None,
     metadata: Sequence[str] = (),
+    time: str | None = None,
+    groups: str | None = None,
 ) -> ClientData:
     """Client data from a pandas DataFrame, a pyarrow Table, or anything that exports Arrow.
 
@@ -43,6 +45,10 @@ def from_frame(
             be numbers or booleans.
         domain: the column with the client's domain.
         metadata: other columns with one value for each client.
+        time: the column that says when a row was observed: a date, a time or a number. Splits and
+            folds can then hold out what comes later.
+        groups: the column that says which rows belong together, such as the rows of one hour.
+            Splits and folds keep them together.
 
     >>> table = pa.table({"user": ["ann", "bob"], "age": [30, 40], "bought": [True, False]})
     >>> from_frame(table, client="user", label="bought")
@@ -60,7 +66,8 @@ def from_frame(
         what = _culprit(frame) if pandas else ""
         raise DataError(f"the frame cannot be converted to Arrow: {what}{error}") from error
     roles = {"client": client, "label": label, "features": features, "domain": domain}
-    return _collect(table.to_batches(), _plan(table.schema, {**roles, "metadata": metadata}))
+    roles |= {"metadata": metadata, "time": time, "groups": groups}
+    return _collect(table.to_batches(), _plan(table.schema, roles))
 
 
 def read_table(path: Path, store: Path | None, roles: Mapping[str, Any]) -> ClientData:
@@ -101,11 +108,14 @@ class _Plan:
     label: str
     features: tuple[str, ...]
     metadata: Mapping[str, str]
+    time: str | None
+    groups: str | None
 
     @property
     def others(self) -> list[str]:
         """The columns that are no features, each of them once."""
-        return list(dict.fromkeys([self.client, self.label, *self.metadata.values()]))
+        named = [self.client, self.label, *self.metadata.values(), self.time, self.groups]
+        return list(dict.fromkeys(name for name in named if name is not None))
 
 
 def _plan(schema: Any, roles: Mapping[str, Any]) -> _Plan:
@@ -148,13 +158,21 @@ def _plan(schema: Any, roles: Mapping[str, Any]) -> _Plan:
     by_name = {name: name for name in asked["metadata"]}
     if asked["domain"]:
         (by_name["domain"],) = asked["domain"]
-    return _Plan(client, label, tuple(features), by_name)
+    time, groups = (next(iter(asked[role]), None) for role in ("time", "groups"))
+    if time is not None and not (
+        _numeric(kind := schema.field(time).type) or encoding.is_date(kind)
+    ):
+        raise DataError(
+            f"time={time!r} ({kind}): a date, a time or a number is needed; in a CSV file, write "
+            "dates as 2026-11-18 or 2026-11-18 09:30:00"
+        )
+    return _Plan(client, label, tuple(features), by_name, time, groups)
 
 
 def _asked(role: str, value: Any) -> list[str]:
     """The columns for a role, as texts: pandas takes anything for a name, and Arrow does not."""
     if role not in ("features", "metadata"):
-        if value is None and role != "domain":
+        if value is None and role not in ("domain", "time", "groups"):
             raise ConfigError(f"{role}: name the column that holds the {role} (got None)")
         return [] if value is None else [str(value)]
     if value is not None and not is_list(value):
@@ -219,6 +237,10 @@ def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) ->
         },
         label_names=label_names,
         feature_names=plan.features or None,
+        time=None if plan.time is None else encoding.as_times(table[plan.time], plan.time, clients),
+        groups=None
+        if plan.groups is None
+        else encoding.numbered(_decoded(table[plan.groups]), plan.groups, clients)[0],
     )
     return encoding.narrowed(data)
 

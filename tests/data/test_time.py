@@ -1,0 +1,125 @@
+"""Splits, folds and trials that know time and groups: nothing is learnt from later rows."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sartor
+from sartor.advice.holdout import assign_folds, held_folds, split_by_fold
+from sartor.errors import DataError
+from sartor.personal.choosing import make_trials
+
+
+def timed(seed, size=60, clients=4):
+    draw = np.random.default_rng(seed)
+    return sartor.data.from_arrays(
+        None, draw.integers(0, 3, size), draw.integers(0, clients, size),
+        time=draw.permutation(size),
+    )  # fmt: skip
+
+
+def grouped(seed, size=60, clients=4, groups=9):
+    draw = np.random.default_rng(seed)
+    return sartor.data.from_arrays(
+        None, draw.integers(0, 3, size), draw.integers(0, clients, size),
+        groups=draw.integers(0, groups, size),
+    )  # fmt: skip
+
+
+@given(st.integers(0, 2**32))
+def test_by_time_the_test_part_is_the_last_one(seed):
+    data = timed(seed).split(validation=0.2, test=0.3, seed=seed, by="time")
+    for k in range(len(data)):
+        parts = [data.time[data.part(k, part)] for part in ("train", "validation", "test")]
+        ends = [(p.min(initial=np.inf), p.max(initial=-np.inf)) for p in parts]
+        assert ends[0][1] < ends[1][0] or not len(parts[1])
+        assert ends[1][1] < ends[2][0] or not len(parts[1]) or not len(parts[2])
+        assert ends[0][1] < ends[2][0]
+    assert data.merge_parts().fingerprint == timed(seed).fingerprint
+
+
+@given(st.integers(0, 2**32))
+def test_groups_stay_whole_for_all_clients(seed):
+    data = grouped(seed).split(validation=0.2, test=0.3, seed=seed)
+    part_of = {}
+    kept = 0
+    for k in range(len(data)):
+        for part in ("train", "validation", "test"):
+            for group in np.unique(data.groups[data.part(k, part)]):
+                part_of.setdefault(int(group), set()).add(part)
+        kept += 1
+    mixed = [parts for parts in part_of.values() if len(parts) > 1]
+    # Only a client whose groups would all be held out trains on one of them.
+    assert all("train" in parts for parts in mixed)
+    assert len(mixed) <= kept
+
+
+@given(st.integers(0, 2**32), st.integers(2, 6))
+def test_trials_train_on_the_past_alone(seed, folds):
+    data = timed(seed)
+    trials = make_trials(data, "kfold", folds, seed)
+    for n in range(len(trials.client)):
+        train, held = (
+            data.rows[s.at(s.first[n] + np.arange(s.sizes[n]))] for s in (trials.train, trials.held)
+        )
+        assert len(train) and len(held)
+        assert data.time[train].max() < data.time[held].min()
+    assert np.bincount(trials.client).max() <= 2
+
+
+@given(st.integers(0, 2**32), st.integers(2, 6))
+def test_trials_keep_groups_whole(seed, folds):
+    data = grouped(seed)
+    trials = make_trials(data, "kfold", folds, seed)
+    for n in range(len(trials.client)):
+        train, held = (
+            data.rows[s.at(s.first[n] + np.arange(s.sizes[n]))] for s in (trials.train, trials.held)
+        )
+        assert len(train) and len(held)
+        assert not set(data.groups[train]) & set(data.groups[held])
+    alone = sartor.data.from_arrays(None, [0, 1, 0], ["a"] * 3, groups=[7, 7, 7])
+    assert make_trials(alone, "kfold", 5, 0).how.tolist() == ["prior"]
+
+
+@given(st.integers(0, 2**32), st.integers(3, 6))
+def test_folds_of_advice_know_time_and_groups(seed, folds):
+    data = timed(seed)
+    fold = assign_folds(data, folds, seed)
+    for held_out in held_folds(data, folds):
+        part = split_by_fold(data, fold, held_out, held_out)
+        tests = [part.time[part.part(k, "test")] for k in range(len(part))]
+        train = np.concatenate([part.time[part.part(k)] for k in range(len(part))])
+        assert train.max() < np.concatenate(tests).min(initial=np.inf)
+    data = grouped(seed)
+    fold = assign_folds(data, folds, seed)
+    for group in range(9):
+        assert len(set(fold[data.groups[data.rows] == group])) <= 1
+
+
+def test_times_and_groups_out_of_tables(tmp_path):
+    days = [datetime.date(2026, 11, day) for day in (3, 1, 2)]
+    table = pa.table({
+        "shop": ["a", "a", "b"], "day": days, "hour": ["x", "y", "x"],
+        "size": [1.0, 2.0, 3.0], "sold": [0, 1, 1],
+    })  # fmt: skip
+    roles = {"client": "shop", "label": "sold", "time": "day", "groups": "hour"}
+    data = sartor.data.from_frame(table, **roles)
+    assert data.feature_names == ("size",)
+    assert np.diff(data.time).tolist() == [-2 * 86400, 86400]
+    assert data.groups.tolist() == [0, 1, 0]
+    pa.csv.write_csv(table, tmp_path / "table.csv")
+    read = sartor.data.open(tmp_path / "table.csv", **roles)
+    assert read.time.tolist() == data.time.tolist() and read.fingerprint == data.fingerprint
+    data.save(tmp_path / "saved")
+    back = sartor.data.open(tmp_path / "saved")
+    assert back.time.tolist() == data.time.tolist() and back.groups.tolist() == [0, 1, 0]
+    with pytest.raises(DataError, match=r"time='shop'.*a date, a time or a number"):
+        sartor.data.from_frame(table, client="shop", label="sold", features=["size"], time="shop")
+    with pytest.raises(DataError, match="the rows have no times"):
+        sartor.data.from_arrays(None, [0, 1], ["a", "a"]).split(test=0.5, by="time")
