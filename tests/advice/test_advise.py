@@ -34,6 +34,7 @@ QUICK = {
         start="kmeans++",
     ),
     "local": sartor.Local(epochs=20, batch=50, learning_rate=2.0),
+    "interpolation": sartor.Dapper(cover=(0.25, 0.5, 0.75, 1.0), learning_rate=0.04),
     "folds": 3,
 }
 
@@ -101,7 +102,7 @@ def test_who_is_near_everybody_but_not_like_it_interpolates():
     )
     long = {**QUICK, "local": sartor.Local(epochs=400, batch=50, learning_rate=2.0)}
     mixing = sartor.Dapper(cover=(0.5, 1.0), epochs=2, batch=25, learning_rate=0.5)
-    found = advise(data, categorical(symbols=6), **long, interpolation=mixing)
+    found = advise(data, categorical(symbols=6), **{**long, "interpolation": mixing})
     assert found.shares()["interpolation"] > 0.8
     assert found.policies()["as advised"]["gain"] > found.policies()["local"]["gain"]
 
@@ -129,7 +130,7 @@ def pair():
     guarded = {**QUICK, "local": dataclasses.replace(QUICK["local"], guard=True)}
     model, mixing = logistic(features=2, classes=2, scale=False), sartor.Dapper(cover=(0.5,))
     return tuple(
-        advise(d, model, **quick, interpolation=mixing)
+        advise(d, model, **{**quick, "interpolation": mixing})
         for d, quick in ((data, QUICK), (other, guarded))
     )
 

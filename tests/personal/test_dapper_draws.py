@@ -143,7 +143,7 @@ def test_lambda_is_chosen_by_hold_out_and_all_data_is_used_after():
     assert personal.lambda_["c5"] == 1.0
     assert set(personal.clients["c5"]) == {"cluster", "how", "lambda"}
     assert {d["how"] for d in personal.clients.values()} == {"holdout"}
-    scores = personal.evaluate(data, part="validation")
+    scores = personal.evaluate(data, part="validation", allow_trained=True)
     assert scores.extra["lambda"][5] == 1.0
     # The refit reads the validation part, too: with nothing to choose, only the training part is.
     other = Dapper(cover=(1.0,), learning_rate=0.3, epochs=3).fit(central, data)

@@ -29,6 +29,7 @@ def test_the_directory_holds_everything(finished):
         "checkpoint/central.safetensors",
         "models/central/central.safetensors",
         "models/central/manifest.json",
+        "models/central/trained.safetensors",
         *(
             f"models/{method}/{file}"
             for method in ("Finetune", "Local")
@@ -37,6 +38,8 @@ def test_the_directory_holds_everything(finished):
                 "manifest.json",
                 "shard-00000.safetensors",
                 "shard-00001.safetensors",
+                "trained.safetensors",
+                "trials.safetensors",
             )
         ),
     }

@@ -44,7 +44,8 @@ class Dapper(Personal):
         epochs: passes over the mixed data (the paper: 1).
         batch: examples in one step. With ``step="weight"``, the client's own examples in a step,
             to which r times as many others are added.
-        learning_rate: step size of SGD (the paper: 0.04).
+        learning_rate: step size of SGD (the paper: 0.04), or the best of several,
+            on examples that some clients hold out.
         optimizer: replaces SGD: an ``Optimizer`` or any optax transformation.
         guard: a client keeps the central model unless its own is better on held-out examples.
         folds: number of folds of the training part, for clients without a validation part.

@@ -19,7 +19,8 @@ class Finetune(Personal):
     Attributes:
         epochs: passes of a client over its own data (the paper: 5).
         batch: examples in one step.
-        learning_rate: step size of SGD (the paper: 0.01).
+        learning_rate: step size of SGD (the paper: 0.01), or the best of several,
+            on examples that some clients hold out.
         optimizer: replaces SGD: an ``Optimizer`` or any optax transformation.
         guard: a client keeps the central model unless its own is better on held-out examples: its
             validation part, or folds of its training part if it has none.

@@ -16,14 +16,15 @@ class Local(Personal):
     Attributes:
         epochs: passes of a client over its own data.
         batch: examples in one step.
-        learning_rate: step size of SGD.
+        learning_rate: step size of SGD, or the best of several, on
+            examples that some clients hold out.
         optimizer: replaces SGD: an ``Optimizer`` or any optax transformation.
         guard: a client keeps the central model unless its own is better on held-out examples: its
             validation part, or folds of its training part if it has none.
         folds: number of these folds.
 
-    >>> Local(epochs=20).learning_rate
-    0.05
+    >>> Local(learning_rate=0.05).epochs
+    20
     """
 
     epochs: Count = 20

@@ -66,7 +66,8 @@ class Mapper(Personal):
     Attributes:
         epochs: passes of a client over its own data to train its local model (the paper: 1).
         batch: examples in one step.
-        learning_rate: step size of SGD for local models (the paper: 0.03).
+        learning_rate: step size of SGD for local models (the paper: 0.03), or the best of several,
+            on examples that some clients hold out.
         optimizer: replaces that SGD: an ``Optimizer`` or any optax transformation.
         guard: a client keeps the central model unless the mixture is better on held-out examples.
         folds: number of folds of the training part, for clients without a validation part.
