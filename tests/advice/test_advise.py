@@ -115,12 +115,10 @@ def pair():
     """
     draw = np.random.default_rng(0)
     sizes = [12, 12, 1, 12, 12, 12, 12, 12]
-    data = sartor.data.from_dict(
-        {
-            f"c{k}": {"x": draw.normal(size=(m, 2)), "y": draw.integers(0, 2, m)}
-            for k, m in enumerate(sizes)
-        }
-    ).split(unseen=0.25, test=0.25, seed=0)
+    x = draw.normal(size=(sum(sizes), 2))
+    who = np.repeat([f"c{k}" for k in range(len(sizes))], sizes)
+    data = sartor.data.from_arrays(x, (x[:, 0] > 0).astype(int), who)
+    data = data.split(unseen=0.25, test=0.25, seed=0)
     test = np.concatenate([data.part(k, "test") for k in range(len(data))])
     assert len(test) >= 7 and not data.seen.all() and data.sizes("train")[2] == 1
     y = data.columns["y"].copy()
@@ -332,7 +330,14 @@ def test_one_cluster_is_not_advised_however_good_it_looks(made_up):
 
 def test_candidates_that_are_worse_than_a_guess_are_named(made_up):
     made_up({"Local": lambda k, n: 50.0})
-    with pytest.warns(UserWarning, match=r"3 times as much as a guess.*: local 50;"):
+    with pytest.warns(UserWarning, match=r"than a guess .* not advised: local 50"):
+        found = advise(population(10, 2), categorical(symbols=6))
+    assert "local" in found.settings["barred"] and found.shares()["local"] == 0
+
+
+def test_nothing_is_advised_next_to_a_global_model_that_failed(made_up):
+    made_up({"FedAvg": lambda k, n: 2.5})
+    with pytest.raises(DataError, match=r"the global model loses 2.5 .*gains over it mean nothing"):
         advise(population(10, 2), categorical(symbols=6))
 
 

@@ -7,7 +7,7 @@ advice is the experiment's answer. The table also shows where the bounds disagre
 import dataclasses
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from sartor.advice.holdout import (
     merge_validation,
 )
 from sartor.central import Central, FedAvg, HypCluster
-from sartor.central.guessing import Guess
+from sartor.central.guessing import WORSE, Guess
 from sartor.checking import Positive, Probability, Range, checked, checks_arguments
 from sartor.data import ClientData
 from sartor.engine import Engine, positions
@@ -137,15 +137,15 @@ def advise(
         except InterruptedRun as stopped:  # nothing of it is on disk
             raise KeyboardInterrupt from stopped
     _warn_of_one_cluster(bounds["cluster"])
-    _warn_of_guessing(losses, model, data)
+    worse = _worse_than_a_guess(losses, model, data)
     lambdas = {name: value for name, (value, _) in mixtures.items()}
     bounds["settings"] |= {"folds": folds, "seed": seed}
-    return assemble(data, losses, fewer, lambdas, bounds)
+    return assemble(data, losses, fewer, lambdas, bounds, worse)
 
 
 def assemble(
     data: ClientData, losses: HeldOutLosses, fewer: HeldOutLosses | None,
-    lambdas: Mapping[str, float], bounds: Mapping[str, Any],
+    lambdas: Mapping[str, float], bounds: Mapping[str, Any], worse: Sequence[str] = (),
 ) -> Advice:  # fmt: skip
     """Decide by the losses, and put the decision and the bounds together.
 
@@ -155,9 +155,12 @@ def assemble(
         fewer: see there.
         lambdas: the λ of each candidate that interpolates, by name.
         bounds: the result of :func:`sartor.advice.client_bounds.client_bounds`.
+        worse: candidates that are worse than a guess, and so are not advised.
     """
     size = data.sizes("train")
-    barred = [] if np.ptp(bounds["cluster"]) else ["cluster"]  # one cluster is the global model
+    barred = list(worse)
+    if not np.ptp(bounds["cluster"]):  # one cluster is the global model
+        barred.append("cluster")
     decision = decide(losses, fewer, size, barred)
     # Interpolation is one candidate: the λ with the best score.
     chosen = np.argmax([decision.score[name] for name in lambdas or SHARING[:1]], axis=0)
@@ -199,19 +202,29 @@ def _warn_of_one_cluster(cluster: Ints) -> None:
         )
 
 
-def _warn_of_guessing(losses: HeldOutLosses, model: Model, data: ClientData) -> None:
-    """Warn of candidates with far larger losses than a guess that ignores the features."""
+def _worse_than_a_guess(losses: HeldOutLosses, model: Model, data: ClientData) -> list[str]:
+    """The candidates that lose more on held-out examples than a guess that ignores the features.
+
+    Gains over a global model that failed would mean nothing, so that is an error.
+    """
     guess = Guess.of(model, data)
     rows = data.rows[positions(data, np.arange(len(data)), "train")]
     usual = float(guess.losses(model, data.columns["y"][rows]).mean())
     means = {name: float(values.mean()) for name, values in losses.loss.items()}
-    worse = ", ".join(f"{name} {mean:.4g}" for name, mean in means.items() if mean > 3 * usual > 0)
-    if worse:
-        warn(
-            "some candidates lose more than 3 times as much as a guess on held-out examples "
-            f"({guess.words}: {usual:.4g}): {worse}; standardize features, or take smaller steps "
-            "(--set local.learning_rate=0.01): the advice is for candidates as they are"
+    worse = {name: mean for name, mean in means.items() if mean > WORSE * usual > 0}
+    if "global" in worse:
+        raise DataError(
+            f"the global model loses {means['global']:.4g} on held-out examples, more than a guess "
+            f"({guess.words}: {usual:.4g}), so gains over it mean nothing; train it better (--set "
+            "central.rounds=500, or another central.learning_rate), or look at the data"
         )
+    if worse:
+        named = ", ".join(f"{name} {mean:.4g}" for name, mean in worse.items())
+        warn(
+            f"some candidates lose more on held-out examples than a guess ({guess.words}: "
+            f"{usual:.4g}), and are not advised: {named}"
+        )
+    return list(worse)
 
 
 def _mixtures(algorithm: Personal | None) -> dict[str, tuple[float, Any]]:

@@ -360,8 +360,7 @@ def _expected(gain: Floats, examples: Floats, size: Ints, half: int) -> Floats:
     for c in range(gain.shape[2]):
         mean = gain[half, :, c]
         noise = ((gain[1, both, c] - gain[2, both, c]) ** 2).sum() / max(per_example, 1e-12)
-        with np.errstate(divide="ignore"):
-            variance = np.where(examples[half] > 0, noise / examples[half], np.nan)
+        variance = np.where(examples[half] > 0, noise / np.maximum(examples[half], 1), np.nan)
         usual = posterior(mean, variance, size)
         weight, own = np.zeros((2, len(size)))
         if speaks.sum() >= CROWD:

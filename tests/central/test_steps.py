@@ -1,0 +1,100 @@
+"""Automatic step sizes: near the minimum whatever the units, the sizes and the outliers are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from scipy import optimize
+
+import sartor
+from sartor.central.fitting import HALVINGS
+from sartor.errors import DivergedError
+
+
+def uneven(seed=0, clients=60, outlier=40.0):
+    """Clients of 1 to 1,000 examples, in units of their own, with one far outlier."""
+    draw = np.random.default_rng(seed)
+    sizes = np.unique(np.geomspace(1, 1000, clients).astype(int), return_counts=True)
+    sizes = np.repeat(*sizes)
+    owner = np.repeat(np.arange(clients), sizes)
+    shift = draw.normal(size=(clients, 3))[owner]
+    z = draw.normal(size=(len(owner), 3)) + 0.5 * shift
+    z[draw.integers(len(z)), 1] = outlier * z[:, 1].std()
+    return z * [1e-3, 1.0, 1e3] + [0.0, 50.0, 1e4], z, owner, draw
+
+
+def log_loss(w, z, y):
+    score = z @ w[:-1] + w[-1]
+    return np.logaddexp(0, np.where(y, -score, score)).mean()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_logistic_regression_ends_where_a_solver_does(seed):
+    x, z, owner, draw = uneven(seed)
+    y = z @ [1.0, -0.5, 0.25] + draw.logistic(size=len(z)) > 0.3
+    data = sartor.data.from_arrays(x, y.astype(int), owner)
+    central = sartor.FedAvg().fit(sartor.models.logistic(3, 2), data)
+    proba = central.predict_proba(data.columns["x"])
+    found = -np.log(proba[np.arange(len(y)), y.astype(int)]).mean()
+    best = optimize.minimize(log_loss, np.zeros(4), args=(z, y)).fun
+    assert best - 1e-4 < found < best + 0.001
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_linear_regression_ends_where_a_solver_does(seed):
+    x, z, owner, draw = uneven(seed)
+    y = 300 + 40 * (z @ [1.0, -0.5, 0.25] + draw.normal(size=len(z)))
+    data = sartor.data.from_arrays(x, y.astype(np.float32), owner)
+    central = sartor.FedAvg().fit(sartor.models.linear(3), data)
+    found = np.mean((central.predict(data.columns["x"]) - y) ** 2)
+    ones = np.c_[z, np.ones(len(z))]
+    best = np.mean((ones @ np.linalg.lstsq(ones, y, rcond=None)[0] - y) ** 2)
+    assert found < 1.02 * best
+
+
+def test_clients_count_by_their_weights_and_not_by_their_steps():
+    """With tiny steps, one round moves the model along the gradient of everybody's loss."""
+    _, z, owner, _ = uneven()
+    y = (z[:, 0] > 0).astype(int)
+    data = sartor.data.from_arrays(z, y, owner)
+    model = sartor.models.logistic(3, 2, scale=False)
+    tiny = sartor.FedAvg(rounds=1, cohort=60, learning_rate=sartor.Automatic(1e-4))
+    start = sartor.FedAvg(rounds=1, learning_rate=1e-30).fit(model, data).params
+    moved = jax.tree.map(np.subtract, tiny.fit(model, data).params, start)
+    gradient = jax.grad(lambda p: model.loss(p, data.columns["x"], y).mean())(start)
+    jax.tree.map(
+        lambda m, g: np.testing.assert_allclose(m / (-1e-4 / 0.25), g, rtol=0.05, atol=2e-3),
+        moved, gradient,
+    )  # fmt: skip
+
+
+def wild():
+    """Features that are not scaled, so that the first steps are far too long."""
+    draw = np.random.default_rng(0)
+    x = 30 * draw.normal(size=(200, 2)).astype(np.float32)
+    y = (x[:, 0] / 30 + 0.1 * draw.normal(size=200)).astype(np.float32)
+    return sartor.data.from_arrays(x, y, np.arange(200) % 10), sartor.models.linear(2, scale=False)
+
+
+def test_steps_that_diverge_are_halved_and_resumed(tmp_path):
+    data, model = wild()
+    algorithm = sartor.FedAvg(rounds=40)
+    with pytest.warns(UserWarning, match=r"diverged.*started anew with 1/\d+ of its step size"):
+        whole = algorithm.fit(model, data)
+    halvings = int(whole.history[HALVINGS][-1])
+    assert halvings > 0 and np.isfinite(whole.loss).all()
+    assert whole.algorithm["learning_rate"]["first"] == 0.5 / 2**halvings
+    path = tmp_path / "checkpoint"
+    with pytest.warns(UserWarning, match="started anew"):
+        dataclasses.replace(algorithm, rounds=15).fit(model, data, checkpoint=path)
+    resumed = algorithm.fit(model, data, checkpoint=path)
+    jax.tree.map(np.testing.assert_array_equal, resumed.params, whole.params)
+
+
+def test_a_step_size_that_was_given_is_not_changed():
+    data, model = wild()
+    with pytest.raises(DivergedError):
+        sartor.FedAvg(rounds=40, learning_rate=0.5).fit(model, data)

@@ -1,0 +1,91 @@
+"""Choices by everybody's held-out examples: gains are kept, and nobody is hurt by chance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sartor
+from sartor.personal.choosing import HeldOut, pooled
+
+
+def held_out(losses, noise, examples, seed=0):
+    """What clients would hold out, whose candidates have these true losses: [clients, options]."""
+    draw = np.random.default_rng(seed)
+    clients, options = losses.shape
+    found, counts = np.full((3, clients, options), np.nan), np.zeros((3, clients))
+    for k, n in enumerate(examples):
+        each = losses[k] + noise * draw.standard_normal((n, options))
+        for half, some in enumerate((each, each[1::2], each[::2])):
+            counts[half, k] = len(some)
+            if len(some):
+                found[half, k] = some.mean(axis=0)
+    return HeldOut(found, counts)
+
+
+def choose(losses, central, noise=1.0, examples=20, seed=0, guard=True):
+    clients = len(losses)
+    examples = np.broadcast_to(examples, clients)
+    size = 4 * np.asarray(examples)
+    reference = held_out(np.asarray(central)[:, None], 0.0, examples, seed)
+    return pooled(held_out(losses, noise, examples, seed), size, reference, guard)
+
+
+def test_where_nothing_is_gained_few_leave_the_central_model():
+    kept = [choose(np.ones((200, 1)), np.ones(200), seed=seed)[1].mean() for seed in range(50)]
+    assert np.mean(kept) > 0.8
+
+
+def test_where_everybody_gains_all_take_it_however_few_examples_they_have():
+    examples = np.tile([1, 2, 40], 50)
+    best, kept = choose(np.tile([0.9, 0.2], (150, 1)), np.ones(150), 0.5, examples)
+    assert (best == 1).all() and not kept.any()
+
+
+def test_clients_that_differ_are_told_apart():
+    true = np.where(np.arange(100) % 2, 0.3, 1.7)[:, None]
+    _, kept = choose(true, np.ones(100), noise=1.0, examples=40)
+    assert (kept == (true[:, 0] > 1)).mean() > 0.97
+
+
+def test_a_wild_model_of_few_examples_is_not_believed():
+    """Most small clients lose, a few by very much; single lucky examples do not hide that."""
+    draw = np.random.default_rng(0)
+    true = 1 + draw.exponential(1.0, (300, 1))
+    _, kept = choose(true, np.ones(300), noise=1.5, examples=1)
+    assert kept.all()
+
+
+def test_candidates_that_diverged_are_never_taken():
+    found = held_out(np.full((20, 2), 0.5), 0.1, np.full(20, 10))
+    found.loss[:, :10, 1] = np.inf
+    central = held_out(np.ones((20, 1)), 0.0, np.full(20, 10))
+    best, kept = pooled(found, np.full(20, 40), central, True)
+    assert (best[:10] == 0).all() and not kept.any()
+
+
+@given(st.integers(0, 2**32))
+def test_without_a_guard_nobody_keeps_the_central_model(seed):
+    draw = np.random.default_rng(seed)
+    _, kept = choose(draw.exponential(1.0, (30, 3)), np.ones(30), seed=seed, guard=False)
+    assert not kept.any()
+
+
+@pytest.mark.parametrize("validation", [0.0, 0.2])
+def test_a_guard_is_the_default_and_saves_clients_from_local_models(validation):
+    draw = np.random.default_rng(0)
+    owner = np.repeat(np.arange(40), 12)
+    x = draw.standard_normal((len(owner), 6))
+    y = (x[:, 0] + draw.logistic(size=len(owner)) > 0).astype(int)  # all clients are alike
+    data = sartor.data.from_arrays(x, y, owner).split(validation=validation, test=0.4, seed=0)
+    central = sartor.FedAvg(rounds=50).fit(sartor.models.logistic(6, 2), data)
+    guarded = sartor.Local().fit(central, data)
+    kept = np.array([decided["kept"] for decided in guarded.clients.values()])
+    assert kept.mean() > 0.9
+    scores = guarded.evaluate(data)
+    alone = sartor.Local(guard=False).fit(central, data).evaluate(data)
+    assert scores.loss.mean() < scores.baseline.loss.mean() + 0.01 < alone.loss.mean()
+    same = scores.loss == scores.baseline.loss
+    assert same[kept].all()  # who keeps the central model is unchanged, to the bit
