@@ -34,8 +34,10 @@ def writers(path=""):
 def trained(data, **engine):
     """Parameters of the CNN, dropout on, after 3 rounds and Finetune."""
     told = {"seed": 2, "engine": sartor.Engine(**engine)}
-    central = sartor.FedAvg(rounds=3, cohort=7).fit(sartor.models.cnn(), data, **told)
-    personal = sartor.Finetune(epochs=1).fit(central, data, **told)
+    central = sartor.FedAvg(rounds=3, cohort=7, learning_rate=0.05).fit(
+        sartor.models.cnn(), data, **told
+    )
+    personal = sartor.Finetune(epochs=1, learning_rate=0.01, guard=False).fit(central, data, **told)
     return jax.tree.leaves((central.params, [personal.params(client) for client in data.ids[:3]]))
 
 

@@ -130,7 +130,7 @@ def test_a_short_batch_weighs_only_what_is_in_it():
 
 def test_both_steps_have_the_same_expected_gradient():
     data = clients(sizes=(40, 30, 50))
-    central = sartor.FedAvg(rounds=1).fit(MODEL, data)
+    central = sartor.FedAvg(rounds=1, learning_rate=0.05).fit(MODEL, data)
     start = central.params
     means = {}
     for step, batch in (("sample", 40), ("weight", 40)):
