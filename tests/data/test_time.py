@@ -60,15 +60,21 @@ def test_groups_stay_whole_for_all_clients(seed):
     assert len(mixed) <= kept
 
 
-@given(st.integers(0, 2**32), st.integers(2, 6))
-def test_trials_train_on_the_past_alone(seed, folds):
-    data = timed(seed)
-    trials = make_trials(data, "kfold", folds, seed)
+def rows_of(data, trials):
+    """What each trial trains on, and what it is tried on: rows of the table."""
     for n in range(len(trials.client)):
         train, held = (
             data.rows[s.at(s.first[n] + np.arange(s.sizes[n]))] for s in (trials.train, trials.held)
         )
         assert len(train) and len(held)
+        yield train, held
+
+
+@given(st.integers(0, 2**32), st.integers(2, 6))
+def test_trials_train_on_the_past_alone(seed, folds):
+    data = timed(seed)
+    trials = make_trials(data, "kfold", folds, seed)
+    for train, held in rows_of(data, trials):
         assert data.time[train].max() < data.time[held].min()
     assert np.bincount(trials.client).max() <= 2
 
@@ -76,12 +82,7 @@ def test_trials_train_on_the_past_alone(seed, folds):
 @given(st.integers(0, 2**32), st.integers(2, 6))
 def test_trials_keep_groups_whole(seed, folds):
     data = grouped(seed)
-    trials = make_trials(data, "kfold", folds, seed)
-    for n in range(len(trials.client)):
-        train, held = (
-            data.rows[s.at(s.first[n] + np.arange(s.sizes[n]))] for s in (trials.train, trials.held)
-        )
-        assert len(train) and len(held)
+    for train, held in rows_of(data, make_trials(data, "kfold", folds, seed)):
         assert not set(data.groups[train]) & set(data.groups[held])
     alone = sartor.data.from_arrays(None, [0, 1, 0], ["a"] * 3, groups=[7, 7, 7])
     assert make_trials(alone, "kfold", 5, 0).how.tolist() == ["prior"]
