@@ -80,13 +80,19 @@ def test_unknown_clients_get_the_central_model_or_an_error(personal, central):
     [
         (["ann", "bob"], "client has 2 ids and x has 3 examples"),
         ([], "client has 0 ids and x has 3 examples"),
-        (("ann", "bob", "ann"), r"client must be a client's id.*got \('ann', 'bob', 'ann'\)"),
-        ({"ann": 1}, "client must be a client's id"),
-        (None, "client must be a client's id.*got None"),
-        (float("nan"), "client must be a client's id.*got nan"),
-        (["ann", None, "bob"], "client must be a client's id.*got None"),
+        (
+            ("ann", "bob", "ann"),
+            r"a client's id must be a text or a number.*got \('ann', 'bob', 'ann'\)",
+        ),
+        ({"ann": 1}, "a client's id must be a text or a number"),
+        (None, "a client's id must be a text or a number.*got None"),
+        (float("nan"), "a client's id must be a text or a number.*got nan"),
+        (["ann", None, "bob"], "a client's id must be a text or a number.*got None"),
         (["ann", ["bob"], "bob"], "client must hold texts or numbers"),
-        ([("ann",), ("bob",), ("ann",)], r"client must be a client's id.*got \('ann',\)"),
+        (
+            [("ann",), ("bob",), ("ann",)],
+            r"a client's id must be a text or a number.*got \('ann',\)",
+        ),
     ],
 )
 def test_what_is_no_id_is_refused(personal, client, message):

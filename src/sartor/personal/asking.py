@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import numbers
-import uuid
 from typing import Any
 
 import numpy as np
@@ -13,11 +9,6 @@ import numpy as np
 from sartor.data.encoding import text_of
 from sartor.errors import DataError
 from sartor.types import Ints
-
-IDS = (
-    str, bytes, numbers.Real, decimal.Decimal, datetime.date, datetime.time, uuid.UUID, np.generic,
-)  # fmt: skip
-"""The types of ids."""
 
 
 def clients_of(client: Any, examples: int | None) -> tuple[list[str], Ints]:
@@ -58,7 +49,7 @@ def _listed(client: Any) -> list[Any] | None:
     if getattr(client, "shape", None) == ():  # an array of one id
         return None
     for name in ("to_pylist", "to_list", "tolist"):  # Arrow; pandas and polars; numpy and JAX
-        if hasattr(client, name) and not isinstance(client, IDS):
+        if hasattr(client, name) and not isinstance(client, np.generic):
             values = getattr(client, name)()
             return values if isinstance(values, list) else None
     return None
@@ -70,12 +61,5 @@ def id_of(value: Any) -> str:
     >>> id_of(3.0)
     '3'
     """
-    if isinstance(value, np.ndarray) and value.shape == ():
-        value = value.item()
-    missing = isinstance(value, numbers.Real) and value != value
-    if missing or not isinstance(value, IDS):
-        raise DataError(
-            f"client must be a client's id, a text or a number, or one for each example in a list, "
-            f"an array or a column (got {value!r:.80})"
-        )
-    return text_of(value)
+    single = isinstance(value, np.ndarray) and value.shape == ()
+    return text_of(value.item() if single else value)
