@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from sartor.advice.decide import best, decide
+from sartor.advice.decide import best, decide, is_clear
 from sartor.advice.holdout import HeldOutLosses
+
+
+def held_out(owner, loss, trained, fold=None):
+    """Losses with folds, assigned in turn to each client's examples."""
+    within = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    return HeldOutLosses(owner, loss, trained, within % 5 if fold is None else fold)
 
 
 def drawn(seed, gain, clients=80, examples=20, noise=1.0, tail=0.0):
@@ -17,7 +23,7 @@ def drawn(seed, gain, clients=80, examples=20, noise=1.0, tail=0.0):
     unlucky = 20 * tail * (draw.random(len(owner)) < 0.05)
     own = base - gains[owner] + noise * draw.normal(size=len(owner)) + unlucky
     trained = np.full(len(owner), examples * 4 // 5)
-    losses = HeldOutLosses(owner, {"global": base, "local": own}, trained)
+    losses = held_out(owner, {"global": base, "local": own}, trained)
     return losses, gains - tail, np.full(clients, examples)
 
 
@@ -66,7 +72,7 @@ def test_what_more_examples_will_bring_is_added():
     def losses(share):
         own = 2 + 10 / (share * examples) + 0.1 * draw.normal(size=len(owner))
         trained = np.full(len(owner), round(share * examples))
-        return HeldOutLosses(owner, {"global": np.full(len(owner), 2.55), "local": own}, trained)
+        return held_out(owner, {"global": np.full(len(owner), 2.55), "local": own}, trained)
 
     size = np.full(clients, examples)
     assert (best(decide(losses(0.8), None, size).score) == "global").all()
@@ -85,9 +91,7 @@ def test_of_few_examples_each_size_has_its_own_curve():
     some = np.where(every > 2, some, most)  # of two examples no fold more can be left out
 
     def losses(trained):
-        return HeldOutLosses(
-            owner, {"global": np.ones(len(owner)), "local": 1 + 1 / trained}, trained
-        )
+        return held_out(owner, {"global": np.ones(len(owner)), "local": 1 + 1 / trained}, trained)
 
     found = decide(losses(most), losses(some), sizes)
     truth = -1.0 / sizes
@@ -115,9 +119,11 @@ def test_advice_that_does_not_pay_is_not_given():
     """By all examples a local model looks better, by each half for the other it does not."""
     draw = np.random.default_rng(0)
     owner = np.repeat(np.arange(40), 20)
-    more = np.where(np.arange(len(owner)) % 2 == 0, -3.0, 2.9)  # the halves contradict each other
+    fold = np.arange(len(owner)) % 2
+    more = np.where(fold == 0, -3.0, 2.9)  # the halves contradict each other
     base = draw.exponential(1.0, len(owner))
-    losses = HeldOutLosses(owner, {"global": base, "local": base + more}, np.full(len(owner), 16))
+    loss = {"global": base, "local": base + more}
+    losses = held_out(owner, loss, np.full(len(owner), 16), fold)
     found = decide(losses, None, np.full(40, 20))
     assert found.gain["local"].mean() > 0 and (best(found.score) == "global").all()
     assert (found.paid == 0).all()
@@ -134,7 +140,7 @@ def test_the_cut_is_for_the_size_and_leaves_the_others_certain():
 
         def losses(trained, wild=0.0, owner=owner, draw=draw):
             own = 1.05 + 0.3 * draw.normal(size=len(owner)) + wild * (owner == 0)
-            return HeldOutLosses(owner, {"global": np.ones(len(owner)), "local": own}, trained)
+            return held_out(owner, {"global": np.ones(len(owner)), "local": own}, trained)
 
         found = decide(losses(every - held), losses(every - 2 * held, wild), size)
         assert found.gain["local"][0] < 0.7 and (best(found.score) == "global").all()
@@ -175,7 +181,7 @@ def uneven(seed, fit_to, spoilt=False):
 
     def losses(trained):
         more = fit_to(trained) * draw.exponential(1.0, len(owner))
-        return HeldOutLosses(owner, {"global": base, "local": base + more}, trained)
+        return held_out(owner, {"global": base, "local": base + more}, trained)
 
     found, fewer = losses(most), losses(some)
     if spoilt:  # a model of one example that is wild about another
@@ -201,6 +207,70 @@ def test_sizes_decide_where_that_pays():
     assert found.trust is not None
     local = best(found.score) == "local"
     assert local[size > 35].all() and not local[size < 12].any()
+
+
+def test_what_pays_at_one_time_only_is_not_advised():
+    """A local model was better in one period, and worse in the other."""
+    draw = np.random.default_rng(0)
+    owner = np.repeat(np.arange(40), 20)
+    fold = np.tile(np.repeat([3, 4], 10), 40)
+    base = draw.exponential(1.0, len(owner))
+    for early, answer in ((-0.3, "global"), (0.3, "local")):
+        own = base - np.where(fold == 4, 0.5, early) + 0.1 * draw.normal(size=len(owner))
+        losses = held_out(owner, {"global": base, "local": own}, np.full(len(owner), 16), fold)
+        found = decide(losses, None, np.full(40, 20))
+        assert (best(found.score) == answer).all()
+
+
+def test_examples_of_a_fold_are_not_independent():
+    """Gains that only periods explain are as uncertain as two examples, not as twenty."""
+    draw = np.random.default_rng(0)
+    owner = np.repeat(np.arange(200), 20)
+    fold = np.tile(np.repeat([3, 4], 10), 200)
+    base = np.ones(len(owner))
+    shared = draw.normal(size=(200, 2))[owner, fold - 3]
+    losses = held_out(owner, {"global": base, "local": base - shared}, np.full(4000, 16), fold)
+    found = decide(losses, None, np.full(200, 20))
+    assert np.abs(found.gain["local"]).max() < 0.6  # the means of periods scatter by 0.7
+
+
+def test_few_clients_that_gain_much_and_differently_are_advised():
+    """Ten clients that scatter widely, and whose examples leave no doubt."""
+    told = []
+    for seed in range(10):
+        losses, _, size = drawn(
+            seed, lambda draw, n: np.where(np.arange(n) == 0, 30.0, 0.3), clients=10, examples=200
+        )
+        told.append((best(decide(losses, None, size).score) == "local").all())
+    assert np.mean(told) >= 0.9
+
+
+def test_clear_advice_is_right():
+    """Three candidates whose gains differ by client, more or less, some with long tails."""
+    clear, right, all_right = [], [], []
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        clients, spread = 60, (0.0, 0.2, 0.5, 2.0)[seed % 4]
+        size = np.maximum(np.exp(draw.normal(3.0, 1.2, clients)).astype(int), 2)
+        owner = np.repeat(np.arange(clients), size)
+        gains = {
+            name: spread * draw.normal(size=clients) + mean
+            for name, mean in (("cluster", -0.1), ("local", 0.0), ("λ = 1", 0.1))
+        }
+        base = draw.exponential(1.0, len(owner))
+        tail = 1.0 if seed % 8 < 4 else draw.exponential(1.0, len(owner))
+        noise = {name: tail * draw.normal(size=len(owner)) for name in gains}
+        loss = {"global": base} | {n: base - g[owner] + noise[n] for n, g in gains.items()}
+        losses = held_out(owner, loss, size[owner])
+        choice = best(decide(losses, None, size).score)
+        truth = np.stack([np.zeros(clients), *gains.values()])
+        taken = truth[[list(loss).index(name) for name in choice], np.arange(clients)]
+        clear.append(is_clear(losses, None, size, choice, {n: n for n in loss}))
+        right.append((taken == truth.max(axis=0))[clear[-1]])
+        all_right.append(taken == truth.max(axis=0))
+    assert np.concatenate(clear).mean() > 0.2  # it is said often enough to be of use
+    assert np.concatenate(right).mean() > 0.95
+    assert np.concatenate(all_right).mean() < 0.8  # without it, advice is right less often
 
 
 def test_what_is_barred_is_not_chosen():

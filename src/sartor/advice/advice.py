@@ -37,9 +37,11 @@ class Advice:
             own held-out examples; NaN if it has none.
         expected: the expected gain of the same candidates and λ.
         paid: the gain of advice given by one half of the client's held-out examples, measured on
-            the other half; NaN if the client has fewer than two. Where the mean is a loss, all
-            clients are advised the global model, so the mean is slightly too high where hardly
-            anything can be gained.
+            the other half; NaN if the client does not have both. Where the mean is not clearly a
+            gain, all clients are advised the global model.
+        worth: the same, with what training on the held-out examples too will bring.
+        clear: whether the advice leads every other kind of model by more than two standard
+            deviations of the difference, and by more than one on the client's own examples.
         lambda_: the λ of interpolation with the largest gain; NaN if none was tried.
         cluster: the cluster of each client.
         discrepancy: the discrepancy to everybody, and to the client's cluster.
@@ -60,6 +62,8 @@ class Advice:
     held_out: Mapping[str, Floats]
     expected: Mapping[str, Floats]
     paid: Floats
+    worth: Floats
+    clear: Bools
     lambda_: Floats
     cluster: Ints
     discrepancy: Mapping[str, Floats]
@@ -75,16 +79,6 @@ class Advice:
         return np.asarray(self.sharing == self.bounds_say)
 
     @property
-    def clear(self) -> Bools:
-        """Whether the advice leads the next best by more than one standard deviation."""
-        names = [name for name in self.gain if name not in self.settings.get("barred", ())]
-        taken = np.array(names)[:, None] == self.advice
-        gain, deviation = (np.stack([of[n] for n in names]) for of in (self.gain, self.deviation))
-        pair = np.stack([taken.argmax(axis=0), np.where(taken, -np.inf, gain).argmax(axis=0)])
-        lead = -np.diff(np.take_along_axis(gain, pair, axis=0), axis=0)[0]
-        return np.asarray(lead > np.hypot(*np.take_along_axis(deviation, pair, axis=0)))
-
-    @property
     def best(self) -> Floats:
         """The expected gain of the advised candidate."""
         return np.select([self.advice == name for name in self.gain], list(self.gain.values()))
@@ -97,16 +91,16 @@ class Advice:
         """The mean gain over clients of one candidate for all, and of following the advice.
 
         ``gain`` is the expected gain. ``held_out`` is the gain on held-out examples, with its 95%
-        interval over clients (``rough`` if they are few); for advice, on examples that the advice
-        did not use.
+        interval over clients (``rough`` if they are few). For advice, both are measured on
+        examples that the advice did not use, so that the best of several is not too good.
         """
         found = {name: _policy(self.expected[name], raw) for name, raw in self.held_out.items()}
-        return {**found, "as advised": _policy(self.best, self.paid)}
+        return {**found, "as advised": _policy(self.worth, self.paid)}
 
     def summary(self) -> str:
         """The advice for all clients together, as text."""
         lines = [f"{name:<14}{part:7.1%} of the clients" for name, part in self.shares().items()]
-        lines += [f"Clear, by more than a standard deviation, for {self.clear.mean():.1%}.", ""]
+        lines += [f"Clear, by more than two standard deviations, for {self.clear.mean():.1%}.", ""]
         lines.append("Mean gain over the global model, expected and (on held-out examples):")
         for name, found in self.policies().items():
             raw = "" if found["held_out"] is None else f"({found['held_out']:+.4f})"
@@ -147,4 +141,6 @@ class Advice:
 def _policy(expected: Floats, observed: Floats) -> dict[str, float | None]:
     known = observed[np.isfinite(observed)]
     mean, interval = (float(known.mean()), mean_interval(known)) if len(known) else (None, NONE)
-    return {"gain": float(expected.mean()), "held_out": mean, **interval._asdict()}
+    hoped = expected[np.isfinite(expected)]
+    gain = float(hoped.mean()) if len(hoped) else 0.0
+    return {"gain": gain, "held_out": mean, **interval._asdict()}

@@ -14,7 +14,7 @@ import numpy as np
 
 from sartor.advice.advice import SHARING, Advice
 from sartor.advice.client_bounds import client_bounds, default_largest_loss
-from sartor.advice.decide import best, decide
+from sartor.advice.decide import best, decide, is_clear
 from sartor.advice.holdout import (
     HeldOutLosses,
     cross_validate,
@@ -94,9 +94,12 @@ def advise(
     folds = fold_count(data, folds)
     options: dict[str, Any] = {"seed": seed, "engine": engine or Engine(), "progress": False}
     mixtures = _mixtures(interpolation)
-    has_curve = folds > 2  # with a second fold left out, the losses show what more examples bring
+    # With a second fold left out, the losses show what more examples bring. By time, more examples
+    # are also older or newer ones, which is another matter.
+    has_curve = folds > 2 and data.time is None
     work = len(held_folds(data, folds)) * (len(SHARING) + len(mixtures) + has_curve) + 3
     threads = 3 if (os.cpu_count() or 1) > 1 else 1  # while one task compiles, others compute
+    guessed: list[Floats] = []
     with workers("advice", work, threads, progress) as crew:
         # Some clients have no examples in a fold.
         warnings.filterwarnings("ignore", message=".*left out of the scores")
@@ -112,6 +115,7 @@ def advise(
             return {"local": done(models.evaluate(part, mixture=0), "local models")}
 
         def fit(part: ClientData) -> dict[str, Scores]:
+            guessed.append(_guess_losses(model, part))
             global_model = central.fit(model, part, **options)
             found = {"global": done(global_model.evaluate(part), "global model")}
             found["cluster"] = done(cluster.fit(model, part, **options).evaluate(part), "clusters")
@@ -137,7 +141,7 @@ def advise(
         except InterruptedRun as stopped:  # nothing of it is on disk
             raise KeyboardInterrupt from stopped
     _warn_of_one_cluster(bounds["cluster"])
-    worse = _worse_than_a_guess(losses, model, data)
+    worse = _worse_than_a_guess(losses, Guess.of(model, data).words, np.concatenate(guessed))
     lambdas = {name: value for name, (value, _) in mixtures.items()}
     bounds["settings"] |= {"folds": folds, "seed": seed}
     return assemble(data, losses, fewer, lambdas, bounds, worse)
@@ -173,18 +177,24 @@ def assemble(
         return found
 
     score = by_candidate(decision.score)
+    advice = best(score)
+    names = np.array([*lambdas])[chosen] if lambdas else advice
+    kinds = dict.fromkeys(losses.loss, "interpolation") | {name: name for name in SHARING}
+    taken = np.where(advice == "interpolation", names, advice)
     settings = bounds["settings"] | {"trust": decision.trust, "barred": barred}
     return Advice(
         client=data.ids,
         seen=data.seen,
         size=size,
-        advice=best(score),
+        advice=advice,
         sharing=best({name: score[name] for name in SHARING}),
         gain=by_candidate(decision.gain),
         deviation=by_candidate(decision.deviation),
         held_out=decision.observed,
         expected={name: decision.gain[name] for name in decision.observed},
         paid=decision.paid,
+        worth=decision.worth,
+        clear=is_clear(losses, fewer, size, taken, kinds, barred),
         lambda_=np.array([*lambdas.values()] or [np.nan])[chosen],
         **{**bounds, "settings": settings},
     )
@@ -202,26 +212,30 @@ def _warn_of_one_cluster(cluster: Ints) -> None:
         )
 
 
-def _worse_than_a_guess(losses: HeldOutLosses, model: Model, data: ClientData) -> list[str]:
-    """The candidates that lose more on held-out examples than a guess that ignores the features.
+def _guess_losses(model: Model, part: ClientData) -> Floats:
+    """The losses on test parts of a guess by training parts, which ignores the features."""
+    rows = part.rows[positions(part, np.arange(len(part)), "test")]
+    return Guess.of(model, part).losses(model, part.columns["y"][rows])
+
+
+def _worse_than_a_guess(losses: HeldOutLosses, words: str, guessed: Floats) -> list[str]:
+    """The candidates that lose more on held-out examples than a guess.
 
     Gains over a global model that failed would mean nothing, so that is an error.
     """
-    guess = Guess.of(model, data)
-    rows = data.rows[positions(data, np.arange(len(data)), "train")]
-    usual = float(guess.losses(model, data.columns["y"][rows]).mean())
+    usual = float(guessed.mean())
     means = {name: float(values.mean()) for name, values in losses.loss.items()}
     worse = {name: mean for name, mean in means.items() if mean > WORSE * usual > 0}
     if "global" in worse:
         raise DataError(
             f"the global model loses {means['global']:.4g} on held-out examples, more than a guess "
-            f"({guess.words}: {usual:.4g}), so gains over it mean nothing; train it better (--set "
+            f"({words}: {usual:.4g}), so gains over it mean nothing; train it better (--set "
             "central.rounds=500, or another central.learning_rate), or look at the data"
         )
     if worse:
         named = ", ".join(f"{name} {mean:.4g}" for name, mean in worse.items())
         warn(
-            f"some candidates lose more on held-out examples than a guess ({guess.words}: "
+            f"some candidates lose more on held-out examples than a guess ({words}: "
             f"{usual:.4g}), and are not advised: {named}"
         )
     return list(worse)

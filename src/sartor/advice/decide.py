@@ -9,7 +9,7 @@ import numpy as np
 from sartor.advice.advice import Words
 from sartor.advice.holdout import HeldOutLosses
 from sartor.evaluation.shrinkage import client_means, posterior
-from sartor.types import Floats, Ints
+from sartor.types import Bools, Floats, Ints
 
 REFERENCE = "global"
 """The candidate that gains are measured against."""
@@ -17,6 +17,9 @@ REFERENCE = "global"
 TRUSTS = (None, 0.0, 0.1, 0.3, 1.0)
 """The shares of the variance between clients that a decision may use. ``None`` is one answer for
 all clients, and 0 one answer for each sample size. Expected gains always use all of it."""
+
+CLEAR = 2.0
+"""Advice is clear if it leads by more than this many standard deviations of the difference."""
 
 OUTLIER = 4.0
 """Values further than this from the median, in robust standard deviations, are clipped."""
@@ -36,7 +39,8 @@ class Decision:
         trust: the share of the variance between clients that the score uses; ``None`` if all
             clients get the same answer.
         paid: the gain of deciding by one half of the client's held-out examples, measured on the
-            other half; NaN if the client has fewer than two.
+            other half; NaN if the client does not have both.
+        worth: the same, with what training on the held-out examples too will bring.
     """
 
     gain: Mapping[str, Floats]
@@ -45,6 +49,7 @@ class Decision:
     score: Mapping[str, Floats]
     trust: float | None
     paid: Floats
+    worth: Floats
 
 
 class _Evidence(NamedTuple):
@@ -63,6 +68,22 @@ class _Evidence(NamedTuple):
     growth_deviation: Floats
 
 
+class _Judged(NamedTuple):
+    """Decisions by one half of the examples, judged by the other: [halves, trusts, clients] each.
+
+    NaN for clients that do not have examples in both halves.
+
+    Attributes:
+        worth: the gains, with growth.
+        paid: the gains on the examples.
+        variance: the variance of these.
+    """
+
+    worth: Floats
+    paid: Floats
+    variance: Floats
+
+
 def decide(
     losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Ints, barred: Sequence[str] = ()
 ) -> Decision:
@@ -71,8 +92,8 @@ def decide(
     Candidates were trained on a part of a client's examples, and improve when trained on all of
     them. Losses fall with the number n of examples roughly as a + b/n, so the cost of leaving out
     one more fold tells what the held-out fold will bring. Clients that cannot spare a second fold
-    take this from the others. If deciding by one half of the examples does not pay on the other
-    half, all clients get the reference.
+    take this from the others. Unless deciding by one half of the examples clearly pays on the
+    other half, all clients get the reference.
 
     Args:
         losses: the losses of each candidate on held-out examples.
@@ -83,14 +104,40 @@ def decide(
     """
     evidence = _evidence(losses, fewer, size)
     gain, deviation = _expected(evidence, size, 1.0)
-    judged, paid = _decide_by_halves(losses, fewer, size, barred)
+    judged = _decide_by_halves(losses, fewer, size, barred)
     level, pays = _best_trust(judged)
     score, trust = _expected(evidence, size, TRUSTS[level])[0], TRUSTS[level]
+    worth, paid = (gains[:, level].mean(axis=0) for gains in (judged.worth, judged.paid))
     if not pays:
-        barred, trust, paid = list(evidence), None, 0.0 * paid
+        barred, trust, paid, worth = list(evidence), None, 0.0 * paid, 0.0 * worth
     score |= {name: np.full(len(size), -np.inf) for name in barred}
     observed = {name: seen.mean for name, seen in evidence.items()}
-    return Decision(gain, deviation, observed, score, trust, paid[level])
+    return Decision(gain, deviation, observed, score, trust, paid, worth)
+
+
+def is_clear(
+    losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Ints, choice: Words,
+    kinds: Mapping[str, str], barred: Sequence[str] = (),
+) -> Bools:  # fmt: skip
+    """Whether a client's choice leads every other kind of candidate by ``CLEAR`` deviations.
+
+    Args:
+        losses: see :func:`decide`.
+        fewer: see there.
+        size: see there.
+        choice: the candidate that each client was given.
+        kinds: the kind of each candidate; candidates of one kind are not compared.
+        barred: candidates that cannot be chosen.
+    """
+    clear = np.ones(len(size), bool)
+    for mine in np.unique(choice).tolist():
+        evidence = _evidence(losses, fewer, size, mine)
+        gain, deviation = _expected(evidence, size, 1.0, mine)
+        for name, seen in evidence.items():
+            if kinds[name] != kinds[mine] and name not in barred:
+                own = seen.mean + seen.growth < -np.sqrt(seen.variance)
+                clear &= (choice != mine) | (own & (gain[name] < -CLEAR * deviation[name]))
+    return clear
 
 
 def best(score: Mapping[str, Floats]) -> Words:
@@ -103,23 +150,26 @@ def best(score: Mapping[str, Floats]) -> Words:
 
 
 def _evidence(
-    losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Ints
+    losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Ints, reference: str = REFERENCE
 ) -> dict[str, _Evidence]:
+    growth = {name: _growth(losses, fewer, name, size) for name in losses.loss}
+    base, error = growth[reference]
     return {
         name: _Evidence(
-            *client_means(losses.loss[REFERENCE] - loss, losses.owner, len(size)),
-            *_growth(losses, fewer, name, size),
+            *client_means(losses.loss[reference] - loss, losses.owner, len(size), losses.fold),
+            growth[name][0] - base,
+            np.hypot(growth[name][1], error),
         )
         for name, loss in losses.loss.items()
-        if name != REFERENCE
+        if name != reference
     }
 
 
 def _expected(
-    evidence: Mapping[str, _Evidence], size: Ints, trust: float | None
+    evidence: Mapping[str, _Evidence], size: Ints, trust: float | None, reference: str = REFERENCE
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Each candidate's expected gain, and its standard deviation."""
-    gain, deviation = ({REFERENCE: np.zeros(len(size))} for _ in range(2))
+    gain, deviation = ({reference: np.zeros(len(size))} for _ in range(2))
     for name, seen in evidence.items():
         found = posterior(seen.mean, seen.variance, size, trust or 0.0)
         mean = found.mean + seen.growth
@@ -130,43 +180,46 @@ def _expected(
 
 def _decide_by_halves(
     losses: HeldOutLosses, fewer: HeldOutLosses | None, size: Ints, barred: Sequence[str]
-) -> tuple[Floats, Floats]:
-    """For each trust, decide by one half of each client's examples and measure on the other half.
+) -> _Judged:
+    """For each trust, decide by one half of the folds, and measure on the other half.
 
-    Returns:
-        The gains with and without growth, [trusts, clients] each; NaN for clients with fewer than
-        two examples.
+    The halves were scored by other models. Where examples have times or groups, they are of other
+    times or groups.
     """
-    start = np.searchsorted(losses.owner, losses.owner)  # owners are sorted
-    odd = (np.arange(len(start)) - start) % 2 == 1
-    halves = [_evidence(losses.only(h), fewer and fewer.only(h), size) for h in (~odd, odd)]
-    gained = np.zeros((2, len(TRUSTS), 2, len(size)))
+    masks = [losses.fold % 2 == half for half in range(2)]
+    halves = [_evidence(losses.only(m), fewer and fewer.only(m), size) for m in masks]
+    found = np.zeros((3, 2, len(TRUSTS), len(size)))
     for h, (chosen_by, measured_on) in enumerate((halves, halves[::-1])):
         for t, trust in enumerate(TRUSTS):
             gain, _ = _expected(chosen_by, size, trust)
             choice = best({name: gain[name] for name in losses.loss if name not in barred})
             for name, seen in measured_on.items():
-                both = np.stack([seen.mean + seen.growth, seen.mean])
-                gained[:, t, h] = np.where(choice == name, both, gained[:, t, h])
-    in_both = np.bincount(losses.owner, minlength=len(size)) > 1
-    judged, paid = np.where(in_both, gained.mean(axis=2), np.nan)
-    return judged, paid
+                values = np.stack([seen.mean + seen.growth, seen.mean, seen.variance])
+                found[:, h, t] = np.where(choice == name, values, found[:, h, t])
+    counts = [np.bincount(losses.owner[m], minlength=len(size)) for m in masks]
+    return _Judged(*np.where(np.min(counts, axis=0) > 0, found, np.nan))
 
 
-def _best_trust(judged: Floats) -> tuple[int, bool]:
+def _best_trust(judged: _Judged) -> tuple[int, bool]:
     """The index of the best trust, and whether deciding with it beats the reference for all.
 
     Losses have long tails, so a few unlucky examples can make clients look different. One answer
     for all clients, and then one answer for each sample size, is replaced only by one that is
-    better by more than two standard errors.
+    better by more than two standard errors. So is the reference. Few clients that differ much
+    scatter widely; there, three standard errors of the clients' examples do, too. And neither half
+    may show a loss: what pays at one time only will hardly pay at a third.
     """
-    gained = judged[:, np.isfinite(judged).all(axis=0)]
+    known = np.isfinite(judged.worth).all(axis=(0, 1))
+    halves = judged.worth[:, :, known]
+    gained = halves.mean(axis=0)
     if gained.shape[1] < 2:
         return 0, True
     largest = 1 + int(gained[1:].mean(axis=1).argmax())
     taken = largest if _pays(gained[largest] - gained[1]) else 1
     level = next((n for n in (taken, largest) if _pays(gained[n] - gained[0])), 0)
-    return level, bool(gained[level].mean() >= 0)
+    error = np.sqrt(judged.variance[:, level, known].sum()) / (2 * known.sum())
+    pays = _pays(gained[level]) or gained[level].mean() > 3 * error
+    return level, bool(pays and (halves[:, level].mean(axis=1) >= 0).all())
 
 
 def _pays(more: Floats) -> bool:

@@ -36,16 +36,18 @@ class HeldOutLosses(NamedTuple):
         owner: [examples] the position of the client that each example belongs to.
         loss: for each candidate, [examples].
         trained: [examples] how many of the client's examples the candidates were fitted on.
+        fold: [examples] the fold that the example was held out with.
     """
 
     owner: Ints
     loss: dict[str, Floats]
     trained: Ints
+    fold: Ints
 
     def only(self, where: npt.NDArray[Any]) -> HeldOutLosses:
         """The losses on some of the examples, by a mask or by positions."""
         loss = {name: values[where] for name, values in self.loss.items()}
-        return HeldOutLosses(self.owner[where], loss, self.trained[where])
+        return HeldOutLosses(self.owner[where], loss, self.trained[where], self.fold[where])
 
 
 def merge_validation(data: ClientData) -> ClientData:
@@ -150,8 +152,10 @@ def cross_validate(
                     "finite; scale the inputs, or take smaller steps"
                 )
         trained = np.repeat(first.size, first.test_size)
-        found.append(HeldOutLosses(owner, loss, trained))
-    owner = np.concatenate([one.owner for one in found])
+        found.append(HeldOutLosses(owner, loss, trained, np.full(len(owner), held_out)))
+    owner, trained, held = (
+        np.concatenate([getattr(one, name) for one in found])
+        for name in ("owner", "trained", "fold")
+    )
     joined = {name: np.concatenate([one.loss[name] for one in found]) for name in found[0].loss}
-    trained = np.concatenate([one.trained for one in found])
-    return HeldOutLosses(owner, joined, trained).only(np.argsort(owner, kind="stable"))
+    return HeldOutLosses(owner, joined, trained, held).only(np.argsort(owner, kind="stable"))

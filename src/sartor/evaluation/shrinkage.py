@@ -6,7 +6,7 @@ estimated from all clients: a line in the logarithm of the sample size, because 
 with more examples, and a variance of the clients around this line.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +35,15 @@ class Posterior(NamedTuple):
     prior_error: Floats
 
 
-def client_means(values: Floats, owner: Ints, clients: int) -> tuple[Floats, Floats]:
+def client_means(
+    values: Floats, owner: Ints, clients: int, fold: Ints | None = None
+) -> tuple[Floats, Floats]:
     """Each client's mean, and the variance of that mean; NaN for clients without examples.
 
     All clients share one variance of examples. Losses have long tails, so the variance of a few
-    lucky examples would be far too small.
+    lucky examples would be far too small. Examples of one fold were scored by the same model, and
+    may be of one time or group. Where the means of folds scatter more than those of independent
+    examples would, their variance is taken.
 
     >>> client_means(np.array([1.0, 3.0, 5.0]), np.array([0, 0, 1]), 2)
     (array([2., 5.]), array([1., 2.]))
@@ -47,8 +51,20 @@ def client_means(values: Floats, owner: Ints, clients: int) -> tuple[Floats, Flo
     counts = np.bincount(owner, minlength=clients).astype(np.float64)
     some = np.where(counts > 0, counts, np.nan)
     mean = np.bincount(owner, values, minlength=clients) / some
-    squares = float(((values - mean[owner]) ** 2).sum())
-    return mean, squares / max(float(np.maximum(counts - 1, 0).sum()), 1.0) / some
+    variance = _variance((values - mean[owner]) ** 2, counts)
+    if fold is not None and len(fold):
+        of_fold = owner * (fold.max() + 1) + fold
+        _, block, number = np.unique(of_fold, return_inverse=True, return_counts=True)
+        apart = np.bincount(block, values - mean[owner]) ** 2 / number
+        whose = np.zeros(len(number), np.int64)
+        whose[block] = owner
+        variance = max(variance, _variance(apart, np.bincount(whose, minlength=clients)))
+    return mean, variance / some
+
+
+def _variance(squares: Floats, counts: npt.NDArray[Any]) -> float:
+    """The variance within clients, by squares of distances from their means."""
+    return float(squares.sum()) / max(float(np.maximum(counts - 1, 0).sum()), 1.0)
 
 
 def posterior(mean: Floats, variance: Floats, size: npt.ArrayLike, trust: float = 1.0) -> Posterior:
