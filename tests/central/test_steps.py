@@ -86,7 +86,7 @@ def test_steps_that_diverge_are_halved_and_resumed(tmp_path):
         whole = algorithm.fit(model, data)
     halvings = int(whole.history[HALVINGS][-1])
     assert halvings > 0 and np.isfinite(whole.loss).all()
-    assert whole.algorithm["learning_rate"]["first"] == 0.5 / 2**halvings
+    assert whole.algorithm["learning_rate"]["first"] == sartor.Automatic().first / 2**halvings
     path = tmp_path / "checkpoint"
     with pytest.warns(UserWarning, match="started anew"):
         dataclasses.replace(algorithm, rounds=15).fit(model, data, checkpoint=path)

@@ -94,7 +94,7 @@ class Automatic:
     0.25
     """
 
-    first: Positive = traced(0.5)
+    first: Positive = traced(0.25)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -42,6 +42,10 @@ CROWD = 10
 CAUTION = 1.0
 """Standard errors that are taken off an expected gain, for the tails of losses are long."""
 
+PAYS = 2.0, 3.0
+"""Standard errors that choices have to gain on examples that they were not made by: by the scatter
+of clients, or, as few clients that differ much scatter widely, by that of their examples."""
+
 MOST_LOST = 10.0
 """What a candidate can lose for a client, in mean losses of the central model."""
 
@@ -279,6 +283,9 @@ class HeldOut(NamedTuple):
             second = np.where(n[:, None] > 1, losses[:, :, 1] * counts[1][:, None], 0.0)
             totals = np.stack([whole, second, whole - second])
         totals[:, ~np.isfinite(losses).all(axis=2)] = np.inf
+        # Folds take turns, as one of a single example has only one half.
+        odd = trials.fold % 2 == 1
+        counts[1:, odd], totals[1:, odd] = counts[:0:-1, odd], totals[:0:-1, odd]
         clients = len(trials.how)
         sums = np.zeros((3, clients, losses.shape[1]))
         examples = np.zeros((3, clients))
@@ -307,7 +314,7 @@ def pooled(held: HeldOut, size: Ints, central: HeldOut | None, guard: bool) -> t
     shrunk towards what it gains for clients of that size (:mod:`sartor.evaluation.shrinkage`), and
     a client takes the candidate that is expected to gain most. With a guard, it keeps the central
     model if none is expected to gain. All keep it if what one half of the examples advises does
-    not pay on the other half.
+    not clearly pay on the other half.
 
     Args:
         held: the candidates' losses.
@@ -332,35 +339,41 @@ def pooled(held: HeldOut, size: Ints, central: HeldOut | None, guard: bool) -> t
     with np.errstate(invalid="ignore"):
         gain = np.maximum(reference - held.loss, -limit)  # [3, clients, candidates]
     gain = np.where(held.examples[:, :, None] > 0, np.where(np.isnan(gain), -limit, gain), np.nan)
-    expected = [_expected(gain, held.examples, size, half) for half in range(3)]
+    noise = _noise(gain, held.examples)
+    expected = [_expected(gain, held.examples, size, half, noise) for half in range(3)]
     if central is None or not guard:
         return expected[0].argmax(axis=1), nobody
-    everyone, paid = np.arange(clients), 0.0
+    everyone, paid, chance = np.arange(clients), np.zeros(clients), 0.0
     for half, other in ((1, 2), (2, 1)):
         chosen = expected[half].argmax(axis=1)
         takes = (expected[half][everyone, chosen] > 0) & (held.examples[other] > 0)
-        paid += float((gain[other][everyone, chosen] * held.examples[other])[takes].sum())
+        paid[takes] += (gain[other][everyone, chosen] * held.examples[other])[takes]
+        chance += float((noise[chosen] * held.examples[other])[takes].sum())
     best = expected[0].argmax(axis=1)
-    if paid <= 0:
+    errors = np.sqrt([(paid**2).sum(), chance])
+    if not (paid.sum() > PAYS * errors).any():
         return best, ~nobody
     return best, ~(expected[0][everyone, best] > 0)
 
 
-def _expected(gain: Floats, examples: Floats, size: Ints, half: int) -> Floats:
-    """[clients, candidates] what each candidate is expected to gain, by one half of the examples.
-
-    How far the halves of all clients differ says how much chance there is in a single example. A
-    client with very few examples says nothing about itself: its model may be wild, and one example
-    does not show it.
-    """
+def _noise(gain: Floats, examples: Floats) -> Floats:
+    """[candidates] the variance of one example, by how far the halves of all clients differ."""
     both = (examples[1] > 0) & (examples[2] > 0)
     per_example = (1 / np.maximum(examples[1], 1) + 1 / np.maximum(examples[2], 1))[both].sum()
+    return ((gain[1, both] - gain[2, both]) ** 2).sum(axis=0) / max(per_example, 1e-12)
+
+
+def _expected(gain: Floats, examples: Floats, size: Ints, half: int, noise: Floats) -> Floats:
+    """[clients, candidates] what each candidate is expected to gain, by one half of the examples.
+
+    A client with very few examples says nothing about itself: its model may be wild, and one
+    example does not show it.
+    """
     speaks = examples[0] >= SPEAKS
     found = np.empty(gain.shape[1:])
     for c in range(gain.shape[2]):
         mean = gain[half, :, c]
-        noise = ((gain[1, both, c] - gain[2, both, c]) ** 2).sum() / max(per_example, 1e-12)
-        variance = np.where(examples[half] > 0, noise / np.maximum(examples[half], 1), np.nan)
+        variance = np.where(examples[half] > 0, noise[c] / np.maximum(examples[half], 1), np.nan)
         usual = posterior(mean, variance, size)
         weight, own = np.zeros((2, len(size)))
         if speaks.sum() >= CROWD:
