@@ -207,6 +207,19 @@ def test_fits_into_what_another_process_writes_are_refused(tmp_path, other):
     assert os.listdir(tmp_path / "models") == [LOCK]
 
 
+def test_fits_remove_what_kills_have_left(tmp_path):
+    data = sartor.data.synthetic(clients=3, symbols=5, samples=6)
+    mine = tmp_path / ".checkpoint-mine"
+    half = [tmp_path / ".checkpoint-0123abcd.part", tmp_path / "models" / ".shard-0123abcd.part"]
+    half[1].parent.mkdir()
+    for path in (mine, *half):
+        path.touch()
+    model, fedavg = sartor.models.categorical(5), sartor.FedAvg(rounds=2)
+    central = fedavg.fit(model, data, checkpoint=tmp_path / "checkpoint")
+    sartor.Local().fit(central, data, directory=tmp_path / "models")
+    assert mine.exists() and not any(path.exists() for path in half)
+
+
 def test_refused_fits_leave_no_directory(tmp_path):
     data = sartor.data.synthetic(clients=3, symbols=5, samples=6)
     with pytest.raises(ConfigError, match="starts from a central model"):
