@@ -136,6 +136,11 @@ def sartor_command(monkeypatch, capsys, *words):
     return code, captured.out, captured.err
 
 
+def blank_figure(self, file, *, format, **_):
+    """In place of ``savefig`` of a figure."""
+    file.write("<svg ></svg>" if format == "svg" else format.encode())
+
+
 def sartor_process(words, log, compiled):
     """What a new process does: the command line, writing to a log."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -182,10 +187,10 @@ def contents(directory):
         elif path.suffix == ".parquet":
             found[name] = pq.read_table(path).to_pydict()
         elif path.name == "events.jsonl":
-            rounds = [line for line in events(directory) if line["event"] == "round"]
+            rounds = [line for line in events(path.parent) if line["event"] == "round"]
             found[name] = [(line["round"], line["loss"]) for line in rounds]
         elif path.name == "SHA256SUMS":
             found[name] = [line.split()[1] for line in path.read_text().splitlines()]
         else:
-            found[name] = None if path.suffix in (".html", ".png", ".pdf") else path.read_text()
+            found[name] = None if path.suffix in (".html", ".png", ".pdf") else path.read_bytes()
     return found
