@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,22 @@ def test_a_killed_process_holds_nobody_up(tmp_path, other, kind):
     with kind(place):
         pass
     assert not left[0].exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lock_is_released_even_if_ctrl_c_comes_then(tmp_path, monkeypatch, kind):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), kind(tmp_path / "place"):
+        patch.setattr(os, "unlink", interrupt)
+    with ThreadPoolExecutor() as pool:  # which does not hold it already
+
+        def again():
+            with kind(tmp_path / "place"):
+                return True
+
+        assert pool.submit(again).result()
 
 
 def test_who_waits_gets_it(tmp_path, other):
