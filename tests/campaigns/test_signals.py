@@ -6,7 +6,7 @@ import pytest
 from campaign_cases import in_stages, spread
 from sabotage import HALF, WORKED, Plan
 
-from sartor.files import is_unfinished
+from sartor.files import UNFINISHED
 
 
 def stops_cleanly(campaign, stage, name, kind):
@@ -16,7 +16,7 @@ def stops_cleanly(campaign, stage, name, kind):
     said = campaign.befall(folder, Plan(stage, moment, name), 130)
     assert "Traceback" not in said and "Exception" not in said, said
     assert "Resume with\n  sartor " in said or "Start again with\n  sartor " in said, said
-    assert not [path for path in folder.rglob(".*") if is_unfinished(path)]
+    assert not [path for path in folder.rglob(".*") if UNFINISHED.fullmatch(path.name)]
     campaign.resume(folder)
     return said
 

@@ -174,13 +174,21 @@ def arrays(path):
         return file.metadata(), {k: (a.dtype.str, a.shape, a.tobytes()) for k, a in named.items()}
 
 
+def _timeless(metadata, named):
+    """The same without how long a part of an experiment took, and without the digest of that."""
+    if "facts" in metadata:
+        facts = {k: v for k, v in json.loads(metadata["facts"]).items() if k != "seconds"}
+        metadata = {"recipe": metadata["recipe"], "facts": facts}
+    return metadata, named
+
+
 def contents(directory):
     """All that must not depend on whether a run was stopped: every bit but times and dates."""
     found = {}
     for path in sorted(p for p in directory.rglob("*") if p.is_file()):
         name = str(path.relative_to(directory))
         if path.suffix == ".safetensors":
-            found[name] = arrays(path)
+            found[name] = _timeless(*arrays(path))
         elif path.name == "results.json":
             results = strict_json(path)
             found[name] = {k: v for k, v in results.items() if k not in ("date", "wall_seconds")}
