@@ -193,7 +193,7 @@ def contents(directory):
             results = strict_json(path)
             found[name] = {k: v for k, v in results.items() if k not in ("date", "wall_seconds")}
         elif path.suffix == ".parquet":
-            found[name] = pq.read_table(path).to_pydict()
+            found[name] = repr(pq.read_table(path).to_pydict())  # where NaN is NaN
         elif path.name == "events.jsonl":
             rounds = [line for line in events(path.parent) if line["event"] == "round"]
             found[name] = [(line["round"], line["loss"]) for line in rounds]
