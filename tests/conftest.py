@@ -38,7 +38,7 @@ SLOW = (
     "test_devices", "test_resume", "test_agnostic", "test_regret", "test_combinations",
     "test_mapper_rounds", "test_browser", "test_dapper", "test_mapper", "test_discrepancy",
     "test_readme", "test_one_client", "test_examples", "test_vectorize", "test_emnist_run",
-    "test_dapper_draws", "test_personal", "test_advise", "test_models",
+    "test_dapper_draws", "test_personal", "test_advise", "test_models", "test_disks", "test_kills",
 )  # fmt: skip
 """Modules that take long, longest first. Workers take whole modules; a long one last costs time."""
 

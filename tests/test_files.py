@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,11 +17,13 @@ from sartor.files import (
     read_metadata,
     replacing,
     save_tree,
+    settled,
     sweep,
     write_atomic,
     write_json,
     writing,
 )
+from sartor.locks import locked_file
 
 
 def full(*_, **__):
@@ -29,6 +32,30 @@ def full(*_, **__):
 
 def anything(path):
     return True
+
+
+def test_what_kills_have_left_beside_a_directory_is_removed(tmp_path):
+    for name in (".a-0123abcd.new", ".a-0123abcd.part", ".a-1-0123abcd.new", ".a-89abcdef.old"):
+        write_atomic(tmp_path / name / "file", "left")
+    with replacing(tmp_path / "a", anything) as folder:
+        assert (tmp_path / "a" / "file").read_text() == "left"  # the old one, until the end
+        write_atomic(folder / "new", "")
+    assert sorted(os.listdir(tmp_path)) == [".a-1-0123abcd.new", "a"]
+    assert os.listdir(tmp_path / "a") == ["new"]
+
+
+def test_a_directory_that_is_being_replaced_is_left_to_its_writer(tmp_path):
+    """Another thread or process reads it between the two renames."""
+    old, new = (tmp_path / f".a-0123abcd.{end}" for end in ("old", "new"))
+    old.mkdir()
+    new.mkdir()
+    with ThreadPoolExecutor() as pool:
+        with locked_file(tmp_path / "a"):
+            pool.submit(settled, tmp_path / "a").result()
+            assert old.exists() and new.exists()
+        assert pool.submit(settled, tmp_path / "a").result().is_dir()
+    assert os.listdir(tmp_path) == ["a"]
+    assert not settled(tmp_path / "b" / "c").exists() and os.listdir(tmp_path) == ["a"]
 
 
 def test_text_and_bytes(tmp_path):

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from sartor.interrupts import Interrupts
+from sartor.interrupts import Interrupts, terminable
 
 
 def press(number=signal.SIGINT):
@@ -29,6 +29,29 @@ def work(presses, acts=True, reached=None):
             reached.append(number)
         if acts and interrupts.requested:
             raise Stopped
+
+
+def test_the_system_may_interrupt_as_the_user_does():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), terminable():
+        press(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+    with pytest.raises(Stopped), terminable():  # work that can be stopped takes over
+        work([signal.SIGTERM], reached=[])
+
+
+def test_whoever_handles_or_ignores_termination_still_does():
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with terminable():
+            press(signal.SIGTERM)
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+        thread = threading.Thread(target=lambda: terminable().__enter__())
+        thread.start()
+        thread.join()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

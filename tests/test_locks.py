@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,22 @@ def test_a_killed_process_holds_nobody_up(tmp_path, other, kind):
     with kind(place):
         pass
     assert not left[0].exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lock_is_released_even_if_ctrl_c_comes_then(tmp_path, monkeypatch, kind):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), kind(tmp_path / "place"):
+        patch.setattr(os, "unlink", interrupt)
+    with ThreadPoolExecutor() as pool:  # which does not hold it already
+
+        def again():
+            with kind(tmp_path / "place"):
+                return True
+
+        assert pool.submit(again).result()
 
 
 def test_who_waits_gets_it(tmp_path, other):
@@ -205,6 +222,19 @@ def test_fits_into_what_another_process_writes_are_refused(tmp_path, other):
         with pytest.raises(FileError, match="models is being written by process"):
             write()
     assert os.listdir(tmp_path / "models") == [LOCK]
+
+
+def test_fits_remove_what_kills_have_left(tmp_path):
+    data = sartor.data.synthetic(clients=3, symbols=5, samples=6)
+    mine = tmp_path / ".checkpoint-mine"
+    half = [tmp_path / ".checkpoint-0123abcd.part", tmp_path / "models" / ".shard-0123abcd.part"]
+    half[1].parent.mkdir()
+    for path in (mine, *half):
+        path.touch()
+    model, fedavg = sartor.models.categorical(5), sartor.FedAvg(rounds=2)
+    central = fedavg.fit(model, data, checkpoint=tmp_path / "checkpoint")
+    sartor.Local().fit(central, data, directory=tmp_path / "models")
+    assert mine.exists() and not any(path.exists() for path in half)
 
 
 def test_refused_fits_leave_no_directory(tmp_path):

@@ -25,8 +25,8 @@ from sartor.errors import FileError, SartorError, explaining_writes
 from sartor.locks import LOCK, locked, locked_file
 from sartor.trees import Tree, flatten, unflatten
 
-UNFINISHED = re.compile(r"\..+-[0-9a-f]{8}\.(part|new|old)")
-"""The names of unfinished files and directories, next to their final place."""
+UNFINISHED = re.compile(r"\.(.+)-[0-9a-f]{8}\.(part|new|old)")
+"""The names of unfinished files and directories, next to their final place, and its name."""
 
 SUMS = "SHA256SUMS"
 """The file with the checksums of a finished directory, as the command ``sha256sum`` has them."""
@@ -91,12 +91,66 @@ def sweep(directory: Path) -> None:
     []
     """
     for path in list(directory.rglob(".*")):
-        if not UNFINISHED.fullmatch(path.name):
-            continue
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        if UNFINISHED.fullmatch(path.name):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sweep_beside(path: Path) -> None:
+    """Remove what killed writes of a file or directory have left beside it.
+
+    A kill between the two renames of :func:`replacing` leaves neither directory in its place. The
+    new one is complete then, and gets there now. The caller holds the lock of the path.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for left in ("models", "models-1"):
+    ...     for end in ("new", "old"):
+    ...         (folder / f".{left}-0123abcd.{end}").mkdir()
+    >>> sweep_beside(folder / "models")
+    >>> sorted(file.name for file in folder.iterdir())
+    ['.models-1-0123abcd.new', '.models-1-0123abcd.old', 'models']
+    """
+    for left in _left_beside(path):
+        new = left.with_suffix(".new")
+        if left.suffix == ".old" and not path.exists():
+            (new if new.exists() else left).rename(path)
+        _remove(left)
+
+
+def settled(path: Path) -> Path:
+    """A directory to read; if a kill has left neither the old nor the new one there, the new one.
+
+    A directory that is being replaced right now is left alone.
+    """
+    if not path.exists() and _left_beside(path):
+        with contextlib.suppress(FileError), locked_file(path):
+            sweep_beside(path)
+    return path
+
+
+def _left_beside(path: Path) -> list[Path]:
+    """What killed writes have left beside a file or directory; old directories before new ones."""
+    if not path.parent.is_dir():
+        return []
+    left = [p for p in path.parent.iterdir() if p.name != path.name and final_name(p) == path.name]
+    return sorted(left, key=lambda p: p.suffix, reverse=True)
+
+
+def final_name(path: Path) -> str:
+    """The name of a file or directory, or the one that it gets when it is finished.
+
+    >>> final_name(Path(".advice-0123abcd.new"))
+    'advice'
+    """
+    unfinished = UNFINISHED.fullmatch(path.name)
+    return unfinished[1] if unfinished else path.name
 
 
 def is_free(path: Path) -> bool:
@@ -224,8 +278,10 @@ def replacing(path: str | os.PathLike[str], ours: Callable[[Path], bool]) -> Ite
     An empty directory is replaced, and one for which ``ours`` is true; anything else is refused.
     """
     path = Path(path).expanduser().resolve()
-    new, old = _beside(path, "new"), _beside(path, "old")
+    new = _beside(path, "new")
+    old = new.with_suffix(".old")
     with locked_file(path), locked(path) if path.is_dir() else contextlib.nullcontext():
+        sweep_beside(path)
         if not (is_free(path) or (path.is_dir() and ours(path))):
             raise FileError(
                 f"{path} exists, and holds something that is not replaced; it is left untouched, "

@@ -27,6 +27,20 @@ def asked_to_stop() -> bool:
     return event is not None and event.is_set()
 
 
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM interrupt as Ctrl-C does, so that a job's end is as clean; on the main thread."""
+    main = threading.current_thread() is threading.main_thread()
+    takes = main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if takes:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if takes:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 class Interrupts:
     """Remembers a request to stop, while used in a ``with`` statement on the main thread.
 

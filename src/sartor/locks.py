@@ -83,10 +83,12 @@ def _locked(place: Path, lock: Path, wait: bool) -> Iterator[None]:
         yield
     finally:
         held.discard(lock)
-        for remove in (lock.unlink, *(path.rmdir for path in made)):
-            with contextlib.suppress(OSError):
-                remove()
-        os.close(handle)
+        try:
+            for remove in (lock.unlink, *(path.rmdir for path in made)):
+                with contextlib.suppress(OSError):
+                    remove()
+        finally:  # even if Ctrl-C comes now
+            os.close(handle)
 
 
 def _acquire(place: Path, lock: Path, wait: bool, made: list[Path]) -> int:

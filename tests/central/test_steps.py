@@ -90,7 +90,8 @@ def test_steps_that_diverge_are_halved_and_resumed(tmp_path):
     path = tmp_path / "checkpoint"
     with pytest.warns(UserWarning, match="started anew"):
         dataclasses.replace(algorithm, rounds=15).fit(model, data, checkpoint=path)
-    resumed = algorithm.fit(model, data, checkpoint=path)
+    with pytest.warns(UserWarning, match="started anew"):  # in the process before
+        resumed = algorithm.fit(model, data, checkpoint=path)
     jax.tree.map(np.testing.assert_array_equal, resumed.params, whole.params)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from run_cases import config, sartor_command
+from run_cases import blank_figure, config, sartor_command
 
 from sartor.runs import run
 
@@ -26,12 +26,8 @@ def quick_figures(request, monkeypatch):
 
     Tests with the fixture ``drawn`` draw them, and so do the runs that whole modules look at.
     """
-
-    def blank(self, file, *, format, **_):
-        file.write("<svg ></svg>" if format == "svg" else format.encode())
-
     if "drawn" not in request.fixturenames:
-        monkeypatch.setattr("matplotlib.figure.Figure.savefig", blank)
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", blank_figure)
 
 
 @pytest.fixture

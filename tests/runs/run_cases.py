@@ -136,6 +136,11 @@ def sartor_command(monkeypatch, capsys, *words):
     return code, captured.out, captured.err
 
 
+def blank_figure(self, file, *, format, **_):
+    """In place of ``savefig`` of a figure."""
+    file.write("<svg ></svg>" if format == "svg" else format.encode())
+
+
 def sartor_process(words, log, compiled):
     """What a new process does: the command line, writing to a log."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -169,23 +174,31 @@ def arrays(path):
         return file.metadata(), {k: (a.dtype.str, a.shape, a.tobytes()) for k, a in named.items()}
 
 
+def _timeless(metadata, named):
+    """The same without how long a part of an experiment took, and without the digest of that."""
+    if "facts" in metadata:
+        facts = {k: v for k, v in json.loads(metadata["facts"]).items() if k != "seconds"}
+        metadata = {"recipe": metadata["recipe"], "facts": facts}
+    return metadata, named
+
+
 def contents(directory):
     """All that must not depend on whether a run was stopped: every bit but times and dates."""
     found = {}
     for path in sorted(p for p in directory.rglob("*") if p.is_file()):
         name = str(path.relative_to(directory))
         if path.suffix == ".safetensors":
-            found[name] = arrays(path)
+            found[name] = _timeless(*arrays(path))
         elif path.name == "results.json":
             results = strict_json(path)
             found[name] = {k: v for k, v in results.items() if k not in ("date", "wall_seconds")}
         elif path.suffix == ".parquet":
-            found[name] = pq.read_table(path).to_pydict()
+            found[name] = repr(pq.read_table(path).to_pydict())  # where NaN is NaN
         elif path.name == "events.jsonl":
-            rounds = [line for line in events(directory) if line["event"] == "round"]
+            rounds = [line for line in events(path.parent) if line["event"] == "round"]
             found[name] = [(line["round"], line["loss"]) for line in rounds]
         elif path.name == "SHA256SUMS":
             found[name] = [line.split()[1] for line in path.read_text().splitlines()]
         else:
-            found[name] = None if path.suffix in (".html", ".png", ".pdf") else path.read_text()
+            found[name] = None if path.suffix in (".html", ".png", ".pdf") else path.read_bytes()
     return found

@@ -71,6 +71,24 @@ def test_a_directory_with_everything(advised):
     assert clients["seen"] == advice.seen.tolist()
 
 
+def test_a_stop_leaves_nothing_in_the_way(advised, asked, people, tmp_path, monkeypatch):
+    """Advice does not resume: the same command starts anew, wherever it was stopped."""
+    columns = {"client": "user", "label": "label", "domain": "region"}
+    config = advice_config(people, overrides=QUICK, columns=columns)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sartor.runs.advised.write_report", stop)
+        with pytest.raises(KeyboardInterrupt):
+            advise_run(config, tmp_path / "out", progress=False)
+    assert not list(tmp_path.iterdir())
+    advise_run(config, tmp_path / "out", progress=False)
+    assert "<h1>Advice: out</h1>" in (tmp_path / "out" / "report.html").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_it_says_how_to_do_it_again(advised, asked, people, tmp_path):
     """From its own directory, advice is asked for the same: every argument is equal."""
     *_, out = advised

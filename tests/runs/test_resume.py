@@ -1,19 +1,15 @@
-"""Stopping and going on: by kill, by Ctrl-C, by a full disk; the bits are those of one run."""
+"""Stopping and going on: whatever stopped a run, the bits are those of one run.
+
+Processes that are killed are in ``tests/campaigns``.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
-import random
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,7 +18,6 @@ from run_cases import (
     config,
     contents,
     events,
-    sartor_process,
     table,
     table_config,
     write,
@@ -33,173 +28,9 @@ from sartor.central.checkpoint import Checkpoint, saved_round
 from sartor.errors import CheckpointError, ConfigError, FileError
 from sartor.files import save_tree
 from sartor.runs import read_config, run
-from sartor.runs.config import Config
 from sartor.runs.record import Events
 
 REPORT = ("report.html", "figures/")
-
-ROUNDS = 1600
-LONG = f"""
-seed = 5
-data = {{generator = "synthetic", clients = 60, symbols = 6, samples = 20}}
-split = {{unseen = 0.25, test = 0.3}}
-model = {{name = "categorical"}}
-central = {{name = "FedAvg", rounds = {ROUNDS}, cohort = 4, learning_rate = 0.05}}
-personal = [{{name = "Finetune", epochs = 2}}, {{name = "Local", epochs = 2}}]
-engine = {{lanes = 2}}
-"""
-
-
-class Processes:
-    """Processes that run ``sartor run --resume`` on one configuration, and how it should end."""
-
-    def __init__(self, folder):
-        self.config = write(folder / "long.toml", LONG)
-        self.folder, self.compiled = folder, folder / "compiled"
-        self.reference = folder / "reference"
-        # Fresh processes that need not import everything first. What the reference compiles, the
-        # others find, or most of their time would go there.
-        self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["sartor.cli", "run_cases", "pytest"])
-        self.end(self.start(self.reference))
-        self.expected = contents(self.reference)
-
-    def words(self, out, *more):
-        """The command line."""
-        return ["run", str(self.config), "--out", str(out), "--resume", *more]
-
-    def start(self, out, *more):
-        """A process that runs, or goes on with what is in ``out``."""
-        log = self.folder / "log"
-        arguments = (self.words(out, *more), str(log), str(self.compiled))
-        process = self.context.Process(target=sartor_process, args=arguments)
-        process.start()
-        return process
-
-    def end(self, process, codes=(0,)):
-        """Wait for a process; how it ended."""
-        process.join(60)
-        assert process.exitcode in codes, (self.folder / "log").read_text()
-        return process.exitcode
-
-
-def wait_for(happened, running):
-    """Wait until something has happened, or the process has ended."""
-    deadline = time.monotonic() + 60
-    while running() and not happened():
-        assert time.monotonic() < deadline, "nothing happened for a minute"
-        time.sleep(0.002)
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    return Processes(tmp_path_factory.mktemp("processes"))
-
-
-def lines(out):
-    path = out / "events.jsonl"
-    return path.read_text().count("\n") if path.exists() else 0
-
-
-STAGES = {
-    "central": "events.jsonl",
-    "personal": "models/central/manifest.json",
-    "results": "models/Local/manifest.json",
-}
-"""What a run writes as it comes to a stage."""
-
-
-def kill_again_and_again(processes, folder, kills, seed):
-    """Kill runs at random moments, each up to five times; returns the runs and their stages."""
-    draw, finished, stages = random.Random(seed), [], []
-    while len(stages) < kills:
-        out = folder / str(len(finished))
-        for _ in range(min(5, kills - len(stages))):
-            stage = list(STAGES)[len(stages)] if kills <= 3 else draw.choice(list(STAGES))
-            sign = out / STAGES[stage]
-            before = modified(sign)
-            process = processes.start(out)
-            wait_for(lambda s=sign, b=before: modified(s) != b, process.is_alive)
-            time.sleep(draw.uniform(0, 0.4))
-            process.kill()
-            if processes.end(process, codes=(0, -signal.SIGKILL)) == 0:
-                break  # too late
-            stages.append(stage)
-        processes.end(processes.start(out))
-        finished.append(out)
-    return finished, stages
-
-
-def modified(path):
-    return path.stat().st_mtime_ns if path.exists() else 0
-
-
-def test_killed_in_each_stage_the_bits_are_the_same(processes, tmp_path):
-    finished, stages = kill_again_and_again(processes, tmp_path, kills=3, seed=0)
-    assert {*stages} == {*STAGES}
-    for out in finished:
-        assert contents(out) == processes.expected
-
-
-def test_two_runs_at_once(processes, tmp_path, monkeypatch):
-    """The second comes when the first has found the directory empty, and has written nothing."""
-    out, opened = tmp_path / "out", Config.open_data
-
-    def open_data(self):
-        monkeypatch.undo()
-        other = processes.start(out, "--set", "seed=6", "--set", "central.rounds=9")
-        # A process that is not refused has written its settings before the first goes on.
-        wait_for((out / "config.toml").exists, other.is_alive)
-        ends.append(other)
-        return opened(self)
-
-    ends = []
-    monkeypatch.setattr(Config, "open_data", open_data)
-    done = run(read_config(processes.config), out)
-    assert processes.end(ends[0], codes=(1,)) == 1
-    said = (processes.folder / "log").read_text()
-    assert f"out is being written by process {os.getpid()} on" in said and "choose another" in said
-    assert contents(out) == processes.expected
-    assert run(read_config(processes.config), out, resume=True).scores[0] is not done.scores[0]
-    assert contents(out) == processes.expected
-
-
-@pytest.mark.soak
-def test_killed_at_100_random_moments_the_bits_are_the_same(processes, tmp_path):
-    def worker(seed):
-        return kill_again_and_again(processes, tmp_path / str(seed), 50, seed)
-
-    with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(worker, (1, 2)))
-    stages = [stage for _, here in both for stage in here]
-    finished = [out for here, _ in both for out in here]
-    assert len(stages) == 100 and {*stages} == {*STAGES}
-    for out in finished:
-        assert contents(out) == processes.expected
-
-
-def test_ctrl_c_keeps_everything_and_says_so(processes, tmp_path):
-    out = tmp_path / "out"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sartor", *processes.words(out)],
-        env=dict(os.environ, JAX_COMPILATION_CACHE_DIR=str(processes.compiled)),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for(lambda: lines(out) > 2, lambda: process.poll() is None)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    round_ = saved_round(out / "checkpoint" / "central.safetensors")
-    assert 0 < round_ < ROUNDS
-    message = (
-        f"FedAvg stopped after round {round_} of {ROUNDS}. Everything so far is kept. Resume with"
-    )
-    command = said.split(message)[1].split()
-    assert command[:2] == ["sartor", "run"] and command[-1] == "--resume"
-    assert events(out)[-1]["event"] == "round"
-    processes.end(processes.start(out))
-    assert contents(out) == processes.expected
 
 
 class Killed(BaseException):
@@ -254,7 +85,7 @@ class Saboteur:
 def test_stopped_at_every_single_write_the_bits_are_the_same(
     finished, tmp_path, monkeypatch, error, raised, message, after
 ):
-    # The report is the slow part, and the last: it is left to the processes above.
+    # The report is the slow part, and the last: campaigns stop it there, too.
     monkeypatch.setattr("sartor.runs.record.write_report", lambda *_: None)
     expected = contents(finished.directory)
     expected = {name: v for name, v in expected.items() if not name.startswith(REPORT)}

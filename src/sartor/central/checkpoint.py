@@ -10,7 +10,14 @@ import numpy.typing as npt
 from sartor.documents import check_schema, parse_json
 from sartor.engine import ClientStates
 from sartor.errors import CheckpointError, FileError
-from sartor.files import load_arrays, load_tree, read_metadata, save_tree, verify_tree
+from sartor.files import (
+    load_arrays,
+    load_tree,
+    read_metadata,
+    save_tree,
+    sweep_beside,
+    verify_tree,
+)
 from sartor.trees import Tree
 
 History = dict[str, npt.NDArray[Any]]
@@ -47,7 +54,11 @@ class Checkpoint:
         save_tree(self.path, tree, metadata)
 
     def load(self, like: Tree) -> tuple[int, Tree, History, History] | None:
-        """The round, state, history and client states to resume from; ``None`` without a file."""
+        """The round, state, history and client states to resume from; ``None`` without a file.
+
+        What killed writes have left is removed, so the caller holds the lock of the file.
+        """
+        sweep_beside(self.path)
         if not self.path.exists():
             return None
         round_ = self.check()

@@ -105,22 +105,19 @@ def fit(
     saved = None if checkpoint is None else Checkpoint(Path(checkpoint), identity(algorithm, what))
     found = None if saved is None else saved.load(first_state(algorithm, what))
     halvings = 0 if found is None else int(found[2].get(HALVINGS, np.zeros(1))[-1])
-    first = ""
     while True:
         smaller = _halved(algorithm, halvings)
         try:
             trained = _fit(smaller, what, halvings, saved, found, progress, on_chunk)
             break
-        except DivergedError as error:
+        except DivergedError:
             if halvings == MOST_HALVINGS or smaller == _halved(smaller, 1):
                 raise
-            first = first or f"{error}"
         halvings, found = halvings + 1, None
         if saved is not None:
             saved.path.unlink(missing_ok=True)
-    if first:
-        smaller_by = f"1/{2**halvings} of its step size"
-        warn(f"{first}. {name} started anew with {smaller_by}, and ended")
+    if halvings:  # whether it was in this process or in one before
+        warn(f"{name} diverged. It started anew with 1/{2**halvings} of its step size, and ended")
     return trained
 
 

@@ -137,11 +137,8 @@ def advise_command(
     config = advice_config(source, overrides=changes, columns=columns, model=model, seed=seed)
     names = ", ".join(f"{name} by {algorithm}" for name, algorithm in config.algorithms().items())
     typer.echo(f"Candidates: {names}", err=True)
-    try:
+    with options.stoppable(resume=True, kept="Nothing was written. Start again with"):
         advice, results = advise_run(config, out)
-    except KeyboardInterrupt as stopped:
-        typer.echo("stopped; nothing was written", err=True)
-        raise typer.Exit(130) from stopped
     typer.echo(f"{advice.summary()}\nLosses: {results['loss']}\n")
     typer.echo(f"Table:   {out / 'per_client.parquet'}")
     typer.echo(f"Report:  {out / 'report.html'}")

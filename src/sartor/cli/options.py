@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sartor.errors import InterruptedRun
+from sartor.interrupts import terminable
 
 RUNS = Path("runs")
 """Default parent directory of runs."""
@@ -49,14 +50,18 @@ def say_if_new(directory: Path, resume: bool) -> None:
 
 
 @contextlib.contextmanager
-def stoppable(resume: bool) -> Iterator[None]:
-    """If the user interrupts, say how to resume."""
+def stoppable(resume: bool, kept: str = "Everything so far is kept. Resume with") -> Iterator[None]:
+    """If the user or the system interrupts, say what is kept, and the command to go on with.
+
+    Args:
+        resume: whether the same command resumes.
+        kept: what to say about what there is so far.
+    """
     try:
-        yield
+        with terminable():
+            yield
     except (InterruptedRun, KeyboardInterrupt) as stopped:
         what = str(stopped) or "stopped"
         again = ["sartor", *sys.argv[1:], *([] if resume else ["--resume"])]
-        typer.echo(
-            f"{what}. Everything so far is kept. Resume with\n  {shlex.join(again)}", err=True
-        )
+        typer.echo(f"{what}. {kept}\n  {shlex.join(again)}", err=True)
         raise typer.Exit(130) from stopped

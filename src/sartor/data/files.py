@@ -18,7 +18,7 @@ from sartor.data.sqlite import sqlite_parts
 from sartor.data.store import is_store, open_store
 from sartor.data.tables import PARQUET, read_table, table_bytes
 from sartor.errors import ConfigError, FileError
-from sartor.files import cache_root
+from sartor.files import cache_root, settled
 from sartor.locks import locked_file
 
 _UNDERSTOOD = (
@@ -81,7 +81,7 @@ def open(
     ...     open(file, client="user", label="bought")
     ClientData(2 clients, 2 examples: x float32[1], y int64)
     """
-    path = Path(path).expanduser()
+    path = settled(Path(path).expanduser())
     kind = _recognise(path)
     roles = {"client": client, "label": label, "features": features, "domain": domain}
     roles |= {"metadata": tuple(metadata) or None, "time": time, "groups": groups}

@@ -15,7 +15,7 @@ from sartor.data.scaling import Scaling
 from sartor.data.trained import Trained
 from sartor.engine import Engine, Objective, leaf_shapes
 from sartor.errors import ConfigError, FileError
-from sartor.files import explaining, load_arrays, load_tree
+from sartor.files import explaining, load_arrays, load_tree, settled
 from sartor.models import Model, rebuild
 from sartor.personal.models import PersonalModels
 from sartor.personal.store import ModelStore, stacked
@@ -41,7 +41,7 @@ def load(
     Returns:
         What was saved. Clients' models are read one at a time, when asked for.
     """
-    path = Path(directory)
+    path = settled(Path(directory))
     if not (path / MANIFEST).is_file():
         inside = sorted(str(m.parent) for m in path.glob(f"**/{MANIFEST}"))
         hint = f"; there are models in {', '.join(inside)}" if inside else ""

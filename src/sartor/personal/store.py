@@ -30,6 +30,7 @@ from sartor.files import (
     load_tree,
     read_metadata,
     save_tree,
+    sweep,
     verify_tree,
 )
 
@@ -125,6 +126,7 @@ class ModelStore:
     def _find(self, directory: Path, clients: set[str]) -> None:
         if self.identity and directory.exists():
             _refuse_foreign(directory)
+            sweep(directory)
         others = []
         for path in sorted(directory.glob("shard-[0-9]*.safetensors")):
             shard = Shard.at(path)

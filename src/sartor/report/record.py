@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from sartor.documents import check_schema
 from sartor.errors import FileError
-from sartor.files import check_sum, explaining, read_json
+from sartor.files import check_sum, explaining, final_name, read_json
 
 
 class Results(TypedDict):
@@ -53,8 +53,8 @@ class Record:
 
     @property
     def name(self) -> str:
-        """The name of its directory."""
-        return self.directory.name
+        """The name of its directory, or the one it gets when it is finished."""
+        return final_name(self.directory)
 
     @property
     def kind(self) -> str:

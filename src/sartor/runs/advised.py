@@ -20,7 +20,7 @@ from sartor.checking import AnyPath, check_table, checks_arguments, hints_of
 from sartor.data import ClientData
 from sartor.errors import ConfigError, FileError
 from sartor.evaluation.statistics import jsonable
-from sartor.files import check_sum, is_free, write_atomic
+from sartor.files import check_sum, is_free, replacing, write_atomic
 from sartor.locks import locked
 from sartor.personal import Local
 from sartor.report import write_report
@@ -126,6 +126,8 @@ def advise_run(
         The advice, and the content of ``results.json``.
     """
     with locked(out):
+        if not is_free(Path(out)):
+            raise FileError(f"{out} is not empty; choose another --out")
         return _advise_run(config, Path(out), progress)
 
 
@@ -133,8 +135,6 @@ def _advise_run(
     config: AdviceConfig, out: Path, progress: bool | None
 ) -> tuple[Advice, dict[str, Any]]:
     began = time.perf_counter()
-    if not is_free(out):
-        raise FileError(f"{out} is not empty; choose another --out")
     base = config.base
     with noted() as warned:
         data = base.open_data()
@@ -155,9 +155,11 @@ def _advise_run(
         **provenance(),
         "wall_seconds": {"total": round(time.perf_counter() - began, 1)},
     })  # fmt: skip
-    write_atomic(out / "config.toml", to_toml(config.to_table()))
-    write_results(out, results, pa.table(advice.columns()))
-    write_report([out], out / "report.html")
+    # Whole or not at all: advice does not resume, so a part of it would only be in the way.
+    with replacing(out, lambda _: False) as folder:
+        write_atomic(folder / "config.toml", to_toml(config.to_table()))
+        write_results(folder, results, pa.table(advice.columns()))
+        write_report([folder], folder / "report.html")
     return advice, results
 
 
