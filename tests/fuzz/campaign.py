@@ -23,7 +23,7 @@ sys.path[:0] = [str(TESTS / name) for name in ("", "data", "runs", "values")]  #
 AREAS: dict[str, tuple[int, Case]] = {}
 """The areas: how many of about 10,000 cases they get, and what a case is."""
 
-for module in ("fuzz_data", "fuzz_splits"):
+for module in ("fuzz_data", "fuzz_splits", "fuzz_settings"):
     AREAS |= importlib.import_module(module).AREAS
 
 COMPILED = 1500

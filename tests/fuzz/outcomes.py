@@ -141,7 +141,7 @@ def attempt(case: Case, seed: int, area: str, number: int, whole: bool = False) 
     scratch = Path(tempfile.mkdtemp(prefix="fuzz-"))
     began, error = time.perf_counter(), None
     try:
-        with warnings.catch_warnings(), stopped_after(3 * LIMIT):
+        with warnings.catch_warnings(), stopped_after(3 * LIMIT), contextlib.chdir(scratch):
             warnings.simplefilter("ignore")
             warnings.filterwarnings("error", category=RuntimeWarning, module=r"sartor\b")
             case(generator(seed, area, number), scratch)

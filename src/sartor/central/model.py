@@ -278,7 +278,9 @@ def as_inputs(
         raise DataError(f"x holds no examples (its shape is {inputs.shape})")
     bad = ~np.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
     if bad.any():
-        raise DataError(f"x holds a NaN or infinite value in example {int(bad.argmax())}")
+        raise DataError(
+            f"x holds a NaN or infinite value in example {int(bad.argmax())}; fill it or drop it"
+        )
     return inputs if scaling is None else scaling(inputs)
 
 
@@ -287,7 +289,8 @@ def _as_array(x: Any, name: str) -> npt.NDArray[Any]:
     array = as_column(x, name)
     if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(f"{array.dtype} are no numbers")
-    return array.astype(device_dtype(array), copy=False)
+    with np.errstate(over="ignore"):  # what overflows 32 bits is infinite then, and refused
+        return array.astype(device_dtype(array), copy=False)
 
 
 def count_inputs(inputs: Any) -> int | None:

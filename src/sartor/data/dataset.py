@@ -484,8 +484,8 @@ def _metadata_column(values: npt.ArrayLike) -> Column:
 
 
 def _part_number(part: str) -> int:
-    if part not in PARTS:
-        raise ConfigError(f"part={part!r} is not a part; {nearest(str(part), PARTS)}")
+    if not isinstance(part, str) or part not in PARTS:
+        raise ConfigError(f"part={shown(part)} is not a part; {nearest(str(part), PARTS)}")
     return PARTS.index(part)
 
 
