@@ -23,8 +23,16 @@ sys.path[:0] = [str(TESTS / name) for name in ("", "data", "runs", "values")]  #
 AREAS: dict[str, tuple[int, Case]] = {}
 """The areas: how many of about 10,000 cases they get, and what a case is."""
 
-for module in ("fuzz_data", "fuzz_splits", "fuzz_settings"):
+for module in ("fuzz_data", "fuzz_splits", "fuzz_settings", "fuzz_models"):
     AREAS |= importlib.import_module(module).AREAS
+
+QUICK = {
+    "jax_disable_most_optimizations": True,
+    "jax_compilation_cache_dir": str(TESTS.parent / ".pytest_cache" / "jax"),
+    "jax_persistent_cache_min_compile_time_secs": 0.05,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+"""How JAX compiles, which is most of the time of the fits: quickly, and once for all campaigns."""
 
 COMPILED = 1500
 """Programs after which JAX forgets all: each takes maps of memory, which Linux counts."""
@@ -85,7 +93,8 @@ def main() -> int:
     parser.add_argument("--case", type=int, help="repeat this case of an area, with its traceback")
     parser.add_argument("--words", action="store_true", help="also print the errors of refusals")
     given = parser.parse_args()
-    jax.config.update("jax_disable_most_optimizations", True)  # most of the time is compiling
+    for name, value in QUICK.items():
+        jax.config.update(name, value)
     if given.case is not None:
         (area,) = given.area or parser.error("--case needs one --area")
         outcome = attempt(AREAS[area][1], given.seed, area, given.case, whole=True)

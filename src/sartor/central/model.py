@@ -258,7 +258,7 @@ def as_inputs(
     for name in wanted:
         if called.count(name) != 1:
             what = "no column" if name not in called else "more than one column"
-            raise DataError(f"x has {what} {name!r}, which the model was trained on")
+            raise DataError(f"x has {what} {name!r}, which the model was trained on; give one")
     try:
         if wanted:
             columns = [x[known[called.index(name)]] for name in wanted]
@@ -275,7 +275,7 @@ def as_inputs(
             f"{model.input_shape}: (n, {', '.join(map(str, model.input_shape))})"
         )
     if not inputs.size:
-        raise DataError(f"x holds no examples (its shape is {inputs.shape})")
+        raise DataError(f"x holds no examples (its shape is {inputs.shape}); give at least one")
     bad = ~np.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
     if bad.any():
         raise DataError(
