@@ -23,7 +23,14 @@ sys.path[:0] = [str(TESTS / name) for name in ("", "data", "runs", "values")]  #
 AREAS: dict[str, tuple[int, Case]] = {}
 """The areas: how many of about 10,000 cases they get, and what a case is."""
 
-for module in ("fuzz_data", "fuzz_splits", "fuzz_settings", "fuzz_models"):
+for module in (
+    "fuzz_data",
+    "fuzz_splits",
+    "fuzz_settings",
+    "fuzz_models",
+    "fuzz_files",
+    "fuzz_commands",
+):
     AREAS |= importlib.import_module(module).AREAS
 
 QUICK = {

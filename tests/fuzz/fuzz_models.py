@@ -17,7 +17,7 @@ from outcomes import Case, chance, may_refuse, must_refuse, near, pick, refuses,
 
 import sartor
 from sartor import models
-from sartor.data import ClientData, from_arrays, from_frame
+from sartor.data import PARTS, ClientData, from_arrays, from_frame
 
 Rng = np.random.Generator
 ROWS, CLIENTS, FEATURES = 60, 5, 3
@@ -158,8 +158,8 @@ def predict(rng: Rng, scratch: Path) -> None:
     near(f"the model of {one!r}", whole, expected(made, one, x))
     order = rng.permutation(count)
     near("in another order", said(made.personal, one, x[order]), whole[order], 1e-6)
-    near("one by one", np.concatenate([said(made.personal, one, x[i : i + 1]) for i in range(count)]),
-         whole, 1e-6)  # fmt: skip
+    singly = [said(made.personal, one, x[i : i + 1]) for i in range(count)]
+    near("one by one", np.concatenate(singly), whole, 1e-6)
     ways = [asked, np.array(asked, object), pd.Series(asked, dtype=object)]
     each = said(made.personal, pick(rng, ways), x)
     for i, client in enumerate(asked):
@@ -203,12 +203,12 @@ def odd_inputs(rng: Rng, made: Fitted, x: np.ndarray) -> None:
     client = made.data.ids[0]
     odd_x: list[Any] = [
         None, "abc", x[0], x[:, :2], x[:0], np.full_like(x, np.nan), x.astype(str), [[1.0], [1, 2]],
-        {}, object(), x[..., None], 1e39 * np.ones_like(x), pd.DataFrame({"f0": [1.0]}), {"f0": [1]},
-        np.full_like(x, np.inf), 3, b"x", [x.tolist()],
+        {}, object(), x[..., None], 1e39 * np.ones_like(x), pd.DataFrame({"f0": [1.0]}),
+        {"f0": [1]}, np.full_like(x, np.inf), 3, b"x", [x.tolist()],
     ]  # fmt: skip
     odd_clients: list[Any] = [
-        None, [client] * (len(x) + 1), [], {}, ("a", "b"), np.zeros((len(x), 2)), 1j, [["a"]] * len(x),
-        float("nan"), pd.DataFrame({"a": [1]}), [None] * len(x), object(),
+        None, [client] * (len(x) + 1), [], {}, ("a", "b"), np.zeros((len(x), 2)), 1j,
+        [["a"]] * len(x), float("nan"), pd.DataFrame({"a": [1]}), [None] * len(x), object(),
     ]  # fmt: skip
     if chance(rng, 0.5):
         bad = pick(rng, odd_x)
@@ -260,14 +260,10 @@ def other_order(rng: Rng, made: Fitted, found: Any) -> None:
     for client in rng.permutation(made.data.ids):
         order += np.flatnonzero(whose == client).tolist()
     again = as_data(made.table.take(order), made.data.feature_names is not None)
-    parts = {c: [len(made.data.client(c, p)["y"]) for p in ("train", "validation", "test")]
-             for c in again.ids}  # fmt: skip
-    bounds = np.cumsum([0] + [n for c in again.ids for n in parts[c]])
-    rows = np.concatenate([
-        [int(np.flatnonzero((again.columns["x"] == x).all(axis=1))[0])
-         for x in made.data.client(c, p)["x"]]
-        for c in again.ids for p in ("train", "validation", "test") if len(made.data.client(c, p)["x"])
-    ])  # fmt: skip
+    parts = [made.data.client(client, part)["x"] for client in again.ids for part in PARTS]
+    bounds = np.cumsum([0, *map(len, parts)])
+    there = {tuple(row): i for i, row in enumerate(again.columns["x"].tolist())}  # they differ
+    rows = np.array([there[tuple(x)] for x in np.concatenate(parts).tolist()])
     moved = dataclasses.replace(
         again, rows=rows, seen=made.data.seen[[made.data.position(c) for c in again.ids]],
         bounds=np.stack([bounds[k : k + 4] for k in range(0, len(bounds) - 1, 3)]),
@@ -284,7 +280,7 @@ def other_split(rng: Rng, made: Fitted) -> None:
     used = contents_of(made.data, "train")
     if made.personal.algorithm["guard"] is not False or len(made.personal.lambda_):
         used += contents_of(made.data, "validation")  # by which something was chosen
-    again = {c: 0 for c in other.ids}
+    again = dict.fromkeys(other.ids, 0)
     for row in contents_of(other, "test"):
         again[row[0]] += row in used
     if any(again.values()):

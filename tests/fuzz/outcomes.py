@@ -166,9 +166,9 @@ def ending(error: Exception | None, seconds: float) -> tuple[str, str]:
     if isinstance(error, Refused):
         return "refused", str(error)
     if error is not None:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(last.filename).name}:{last.lineno}"
-        return "crash", f"{type(error).__name__} at {where}: {error}"
+        places = traceback.extract_tb(error.__traceback__)[-1:]
+        where = "".join(f" at {Path(p.filename).name}:{p.lineno}" for p in places)
+        return "crash", f"{type(error).__name__}{where}: {error}"
     return "fine", ""
 
 
