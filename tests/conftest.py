@@ -80,7 +80,7 @@ COMPILING = {
     "test_combinations", "test_cost", "test_dapper", "test_dapper_draws", "test_discrepancy",
     "test_emnist_run", "test_examples", "test_fedavg", "test_fedper", "test_hypcluster",
     "test_mapper", "test_mapper_rounds", "test_models", "test_on_demand", "test_one_client",
-    "test_personal", "test_predicting", "test_readme", "test_regret", "test_scaffold",
+    "test_fuzz", "test_personal", "test_predicting", "test_readme", "test_regret", "test_scaffold",
     "test_synthetic", "test_vectorize",
 }  # fmt: skip
 """Modules of many small programs, which take longer to compile well than to run."""

@@ -242,3 +242,9 @@ def test_refused_fits_leave_no_directory(tmp_path):
     with pytest.raises(ConfigError, match="starts from a central model"):
         sartor.Finetune().fit(sartor.models.categorical(5), data, directory=tmp_path / "a" / "b")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs Linux")
+def test_where_no_file_can_be_made_nobody_waits_for_ever():
+    with pytest.raises(FileError, match="cannot write /proc/nowhere"), locked_file("/proc/nowhere"):
+        pass

@@ -132,12 +132,16 @@ class Named:
 
     def holds(self, value: Any) -> bool:
         """Whether a text or path names something."""
-        text = os.fspath(value)
-        return bool(text) and "\0" not in text
+        try:
+            raw = os.fsencode(value)
+        except UnicodeError:
+            return False
+        parts = raw.split(b"/")
+        return bool(raw) and b"\0" not in raw and len(raw) < 4096 and max(map(len, parts)) < 256
 
     def words(self, kind: str) -> str:
         """In the words of an error."""
-        return f"{kind} that is not empty"
+        return f"{kind} that is not empty, nor longer than files can have it"
 
 
 Name = Annotated[str, Named()]
@@ -479,7 +483,7 @@ def _made(name: str, table: dict[str, Any], hint: Any) -> Any:
         check_table("", values, _hints_once(kind))
         for field in dataclasses.fields(kind):
             if field.name not in values and field.default is dataclasses.MISSING:
-                raise ConfigError(f"{field.name} is missing")
+                raise ConfigError(f"{field.name} is missing; give it")
         return kind(**values)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from error

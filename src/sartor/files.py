@@ -346,7 +346,7 @@ def _verify(path: Path, part: str) -> None:
 
 def _reading(path: Path, wrong: str) -> contextlib.AbstractContextManager[None]:
     if not path.exists():
-        raise FileError(f"{path} does not exist")
+        raise FileError(f"{path} does not exist; restore it, or name another place")
     return explaining(f"{path} is {wrong}", "restore it from a copy or make it again")
 
 

@@ -20,6 +20,9 @@ from sartor.errors import FileError, explaining_writes, warn
 LOCK = ".sartor.lock"
 """The lock of a directory, and the end of the names of other locks."""
 
+GONE = 1000
+"""How often the directory of a lock may be gone again before it is given up."""
+
 _WITHOUT = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL}
 """What file systems say that have no locks."""
 
@@ -93,12 +96,16 @@ def _locked(place: Path, lock: Path, wait: bool) -> Iterator[None]:
 
 def _acquire(place: Path, lock: Path, wait: bool, made: list[Path]) -> int:
     """A descriptor that holds the lock; ``made`` are the directories that had to be made for it."""
+    gone = 0
     while True:
         made += [path for path in lock.parents if not path.exists()]
         lock.parent.mkdir(parents=True, exist_ok=True)
         try:
             handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:  # the last writer has removed its directory
+            gone += 1
+            if gone == GONE:  # again and again: no file can be made there, as in /proc
+                raise
             continue
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -55,7 +55,7 @@ def test_named_features_and_images():
         ({"ann": {"y": [1]}, "bob": {"y": ["a"]}}, "client 'bob', column 'y'"),
         ({1: {"y": [1]}, "1": {"y": [1]}}, "unique as texts"),
         ({"ann": {"y": ["a", ""]}}, "client 'ann', column 'y', row 1: the value is missing"),
-        ({"ann": {"x": ["a"], "y": [1]}}, "column 'x' has type <U1"),
+        ({"ann": {"x": ["a"], "y": [1]}}, "column 'x' holds words"),
     ],
 )
 def test_wrong_dicts(clients, message):

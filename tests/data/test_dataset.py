@@ -230,7 +230,7 @@ def test_structure_is_checked():
         assemble({"x": y}, np.array([0, 0, 1, 1]), ["a", "b"])
     with pytest.raises(DataError, match="no clients"):
         assemble({"y": y[:0]}, np.array([], int), [])
-    with pytest.raises(DataError, match="column 'x' has type <U1"):
+    with pytest.raises(DataError, match="column 'x' holds words"):
         assemble({"y": y, "x": np.array(list("abcd"))}, np.zeros(4, int), ["a"])
     with pytest.raises(DataError, match="'domain' needs one value for each of 1 clients"):
         assemble({"y": y}, np.zeros(4, int), ["a"], metadata={"domain": ["u", "v"]})

@@ -191,3 +191,23 @@ def test_the_same_arguments_give_the_same_model():
 def test_bad_arguments(make, words):
     with pytest.raises(ConfigError, match=words):
         make()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"apply": lambda p, x, k: None}, r"apply gave the shape None .* must be \(2, 3\)"),
+        ({"apply": lambda p, x, k: 1.0}, r"apply gave the shape None"),
+        ({"apply": lambda p, x, k: p["w"]}, r"apply.* raised KeyError: 'w'; correct the function"),
+        ({"training_loss": lambda p, y: p.mean()}, r"training_loss gave the shape \(\)"),
+        ({"training_loss": lambda p, y: p["w"]}, r"training_loss.* raised TypeError"),
+    ],
+)
+def test_functions_that_fail_or_give_something_else(changes, words):
+    def apply(params, x, key):
+        return jnp.full((len(x), 3), -np.log(3.0))
+
+    data = sartor.data.from_arrays(np.eye(3), [0, 1, 2], ["a", "b", "a"])
+    model = Model(**{"init": lambda key: {}, "apply": apply, "classes": 3, **changes})
+    with pytest.raises(ConfigError, match=words):
+        sartor.models.check(model, data)

@@ -55,7 +55,7 @@ def test_unknown_keys_name_the_nearest(setting, message):
         ("central.name=[]", "central.name is []; choose one of Agnostic"),
         ("personal.1.name=Lokal", "personal.1.name is 'Lokal'; did you mean 'Local'?"),
         ("personal.0.epochs=0", "personal.0.epochs must be a whole number of at least"),
-        ("personal.0.layers=dense_1", "personal.0.layers must be a list, each entry a text"),
+        ("personal.0.layers=3", "personal.0.layers must be a list, each entry a text"),
         ("personal.0=3", "personal.0.epochs"),
         ("personal=3", "personal must be an array of tables, written [[personal]] (got 3)"),
         ("personal=[3]", "personal.0 must be a table (got 3)"),
@@ -82,7 +82,10 @@ def test_unknown_keys_name_the_nearest(setting, message):
             "central: FedAvg: server_optimizer: there is no optimizer 'adm'; did you",
         ),
         ("central.client_optimizer={name='sgd', rate=1}", "optimizer 'sgd' takes no 'rate'"),
-        ("personal.1.optimizer={name='adam'}", "personal.1: Local: optimizer: optimizer 'adam': "),
+        (
+            "personal.1.optimizer={name='adam'}",
+            "Local: optimizer: optimizer 'adam' needs learning_rate",
+        ),
     ],
 )
 def test_bad_values_are_refused_by_key(setting, message):

@@ -214,7 +214,7 @@ def test_labels_and_inputs_that_do_not_fit():
         with pytest.raises(DataError, match="labels are whole numbers from 0 to 2"):
             discrepancy(model, {"y": np.array(wrong)}, good, bound=4.0)
     model, x = linear(features=2), np.ones((3, 2))
-    with pytest.raises(DataError, match=r"shape \(3,\), where the model has \(2,\)"):
+    with pytest.raises(DataError, match=r"shape \(3,\), and the model takes \(2,\)"):
         discrepancy(model, (np.ones((3, 3)), x[:, 0]), (x, x[:, 0]), radius=1.0)
     for bad in ((np.full((3, 2), np.nan), x[:, 0]), (x, np.full(3, np.inf))):
         with pytest.raises(DataError, match="not finite"):
@@ -284,7 +284,7 @@ def test_empty_and_missing_examples(clients):
         discrepancy(
             linear(features=3), (np.ones((3, 3)), np.ones(2)), clients["linear"], radius=1.0
         )
-    with pytest.raises(ConfigError, match="clusters: one for each of 5 clients"):
+    with pytest.raises(ConfigError, match="clusters must hold one for each of 5 clients"):
         discrepancies(model, clients["categorical"], clusters=[0, 1], bound=4.0)
 
 

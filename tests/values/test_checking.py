@@ -49,7 +49,7 @@ from sartor.runs.config import parse_config
         (Literal["a", "b"], ["a", np.str_("b")], ["c", 1, None, np.array(["a"])]),
         (tuple[Count, ...], [(1, 2), [3], np.array([1, 2]), range(1, 3)], [(0,), "12", 3]),
         (Count | None, [None, 1], [0, "x"]),
-        (AnyPath, ["a", Path("a")], ["", "a\0b", b"a", None, 3]),
+        (AnyPath, ["a", Path("a")], ["", "a\0b", b"a", None, 3, "a" * 300, "a/" * 3000, "\ud800"]),
         (Numbers, [1, [1, 2.5], np.ones((2, 2))], ["a", [[1], [1, 2]], None, [1j], object()]),
         (Any, [object(), None], []),
     ],
@@ -88,6 +88,8 @@ def test_numbers_of_numpy_become_pythons():
         (lambda: sartor.Dapper(theory={"mus": 1}), "mus does not exist"),
         (lambda: sartor.Dapper(theory={"mu": 1.0}), "theory: G is missing"),
         (lambda: sartor.Finetune(layers=1), "layers must be a list, each entry a text"),
+        (lambda: sartor.Finetune(learning_rate=-0.1), "learning_rate must be a positive number"),
+        (lambda: sartor.Optimizer("adam"), "optimizer 'adam' needs learning_rate; give it"),
         (lambda: sartor.HypCluster(restarts=10**12), "restarts must be a whole number from 1 to"),
         (lambda: sartor.KMeansClusters(features="age"), "features must be a list"),
         (lambda: sartor.Optimizer("adam", learning_rate=-1.0), "learning_rate must be a positive"),
@@ -120,6 +122,23 @@ def test_python_and_configurations_say_the_same():
             sartor.FedAvg(**{key: value})
         words = str(called.value).removeprefix(f"FedAvg: {key}")
         assert str(written.value) == f"central.{key}{words}"
+
+
+def test_one_layer_may_be_a_text_everywhere():
+    table = {"name": "Finetune", "layers": "dense_1"}
+    base = {"data": {"path": "x"}, "model": {"name": "cnn"}, "central": {"name": "FedAvg"}}
+    assert parse_config({**base, "personal": [table]}).personal[0].layers == ("dense_1",)
+
+
+def test_arrays_instead_of_words():
+    data = sartor.data.synthetic(3, samples=5).split(test=0.4)
+    scores = sartor.Scores("a", ("u",), [1], [2], [True], [1.0, 2.0])
+    for wrong in (lambda: data.sizes(np.zeros(2)), lambda: scores.examples(np.zeros(2))):
+        with pytest.raises(ConfigError, match=r"part|metric"):
+            wrong()
+    model, pair = sartor.models.linear(3), [np.ones((4, 3)), np.arange(4.0)]
+    found = sartor.theory.discrepancy(model, pair, tuple(pair), radius=1.0)
+    assert found == pytest.approx(0, abs=1e-6)
 
 
 def test_settings_of_users_are_checked_and_unknown_hints_are_not():

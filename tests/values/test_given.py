@@ -32,7 +32,7 @@ FIELDS = np.zeros(3, [("a", float), ("b", int)])
         ([1j, 2, 3], "real and the imaginary part"),
         (FIELDS, "named fields"),
         ([2**70, 1, 2], "column 'x' holds 1180591620717411303424, which does not fit 64 bits"),
-        (["a", "b", "c"], "column 'x' has type"),
+        (["a", "b", "c"], "column 'x' holds words"),
         ([{1}, {2}, {3}], "of type set"),
         (np.zeros((3, 0)), r"no values in a row .*\(3, 0\)"),
         ("abc", "equal lengths"),
@@ -91,6 +91,30 @@ def test_keys_that_are_no_ids(key):
         from_dict({key: {"y": [1]}})
     with pytest.raises(DataError, match="read the same"):
         from_dict({1: {"y": [1]}, "1": {"y": [1]}})
+
+
+def test_ids_that_numpy_or_arrow_would_change():
+    x, y = [[1.0]] * 3, [0, 1, 0]
+    for ids in ([b"a", 1j, b"a"], [np.str_("a"), np.nan, np.str_("a")]):
+        with pytest.raises(DataError, match="values of one type"):
+            from_arrays(x, y, ids)
+    day = SOON.date()
+    with pytest.raises(DataError, match="row 1: the value is missing"):
+        from_arrays(x, y, [day, pd.NaT, day])
+    assert from_arrays(x, y, ["a", "a\0", "a"]).ids == ("a", "a\0")
+    exact = from_arrays(x, y, [Decimal("0.5"), Decimal("1.25"), Decimal(3)])
+    assert exact.ids == ("0.5", "1.25", "3") and exact.position(Decimal("1.250")) == 1
+    with pytest.raises(DataError, match="UTF-8"):
+        from_dict({"\ud800": {"y": [1]}})
+    with pytest.raises(DataError, match="a text or a number"):
+        exact.position(Decimal("sNaN"))
+
+
+def test_labels_have_one_type():
+    with pytest.raises(DataError, match=r"column 'y': values of one type .*\(got int, str\)"):
+        from_arrays([[1.0]] * 3, ["a", 1, 1], WHO)
+    frame = pa.table({"who": WHO, "x": [1.0, 2, 3], "y": [b"no", b"yes", b"no"]})
+    assert from_frame(frame, client="who", label="y").label_names == ("no", "yes")
 
 
 def test_ids_may_be_numbers_everywhere():

@@ -258,7 +258,7 @@ def as_inputs(
     for name in wanted:
         if called.count(name) != 1:
             what = "no column" if name not in called else "more than one column"
-            raise DataError(f"x has {what} {name!r}, which the model was trained on")
+            raise DataError(f"x has {what} {name!r}, which the model was trained on; give one")
     try:
         if wanted:
             columns = [x[known[called.index(name)]] for name in wanted]
@@ -275,10 +275,12 @@ def as_inputs(
             f"{model.input_shape}: (n, {', '.join(map(str, model.input_shape))})"
         )
     if not inputs.size:
-        raise DataError(f"x holds no examples (its shape is {inputs.shape})")
+        raise DataError(f"x holds no examples (its shape is {inputs.shape}); give at least one")
     bad = ~np.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
     if bad.any():
-        raise DataError(f"x holds a NaN or infinite value in example {int(bad.argmax())}")
+        raise DataError(
+            f"x holds a NaN or infinite value in example {int(bad.argmax())}; fill it or drop it"
+        )
     return inputs if scaling is None else scaling(inputs)
 
 
@@ -287,7 +289,8 @@ def _as_array(x: Any, name: str) -> npt.NDArray[Any]:
     array = as_column(x, name)
     if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(f"{array.dtype} are no numbers")
-    return array.astype(device_dtype(array), copy=False)
+    with np.errstate(over="ignore"):  # what overflows 32 bits is infinite then, and refused
+        return array.astype(device_dtype(array), copy=False)
 
 
 def count_inputs(inputs: Any) -> int | None:

@@ -138,7 +138,7 @@ def _by_client(name: str, values: Any, ids: Sequence[str]) -> list[Any]:
         by_id = {text_of(client): value for client, value in values.items()}
         for client in ids:
             if client not in by_id:
-                raise DataError(f"metadata {name!r} has no value for client {client!r}")
+                raise DataError(f"metadata {name!r} has no value for client {client!r}; give one")
         values = [by_id[client] for client in ids]
     found = as_arrow(values, f"metadata {name!r}")
     refuse_missing(found, name, pa.array(ids) if len(found) == len(ids) else None)

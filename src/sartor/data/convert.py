@@ -223,7 +223,10 @@ def _plain(arrays: Arrays) -> dict[str, Any]:
     if values is None or set(arrays) - {"label", "pixels", "x"}:
         raise ConfigError(f"LEAF has one input and a label, not the columns {sorted(arrays)}")
     if arrays["label"].dtype.kind == "f":
-        raise ConfigError("LEAF has whole numbers as labels, not the floats of a regression")
+        raise ConfigError(
+            "LEAF has whole numbers as labels, not the floats of a regression; choose another "
+            "format"
+        )
     if values.dtype.kind == "f":
         exact = np.rint(values.astype(np.float64) * 255) / 255
         if (exact.astype(np.float32) == values).all():  # k/255, without the noise of floats

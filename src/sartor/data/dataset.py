@@ -425,23 +425,27 @@ def bounds_of(sizes: Ints) -> Ints:
 
 
 def text_of(value: Any) -> str:
-    """A client's id as a text; a whole number is the same client as an integer or as a float.
+    """A client's id as a text; a number is the same client in whatever type it is given.
 
-    >>> text_of(1005.0), text_of(1005), text_of(b"ann"), text_of(0.5)
-    ('1005', '1005', 'ann', '0.5')
+    >>> text_of(1005.0), text_of(1005), text_of(b"ann"), text_of(0.5), text_of(Decimal("0.50"))
+    ('1005', '1005', 'ann', '0.5', '0.5')
     """
     value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError as error:
-            raise DataError(f"the id {value!r} is not UTF-8; decode it before") from error
+    try:
+        raw = value.encode() if isinstance(value, str) else value
+        value = raw.decode() if isinstance(raw, bytes) else value
+    except UnicodeError as error:
+        raise DataError(f"the id {value!r} is not UTF-8; decode it before") from error
     known = isinstance(value, str | int | float | Decimal | datetime.date | datetime.time | UUID)
-    if not known or value in (math.inf, -math.inf) or value != value:
+    finite = value.is_finite() if isinstance(value, Decimal) else value == value
+    if not known or not finite or value in (math.inf, -math.inf):
         raise DataError(
             f"a client's id must be a text or a number (got {shown(value)}); make it one, such as "
             "'-'.join of several"
         )
+    if isinstance(value, Decimal):  # Arrow writes as many zeros as the longest of a column has
+        text = f"{value:f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -480,8 +484,8 @@ def _metadata_column(values: npt.ArrayLike) -> Column:
 
 
 def _part_number(part: str) -> int:
-    if part not in PARTS:
-        raise ConfigError(f"part={part!r} is not a part; {nearest(str(part), PARTS)}")
+    if not isinstance(part, str) or part not in PARTS:
+        raise ConfigError(f"part={shown(part)} is not a part; {nearest(str(part), PARTS)}")
     return PARTS.index(part)
 
 

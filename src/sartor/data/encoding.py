@@ -135,7 +135,10 @@ def as_column(values: npt.ArrayLike, name: str) -> Column:
     if array.dtype.kind in REMEDIES:
         raise DataError(f"column {name!r} holds {array.dtype}: {REMEDIES[array.dtype.kind]}")
     if array.ndim > 1 and len(array) and not array[:1].size:
-        raise DataError(f"column {name!r} has no values in a row (its shape is {array.shape})")
+        raise DataError(
+            f"column {name!r} has no values in a row (its shape is {array.shape}); give some, or "
+            "leave it out"
+        )
     if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
         array = array.astype(np.float32 if array.dtype.itemsize < 4 else np.float64)
     return array
@@ -149,8 +152,14 @@ def _as_array(values: Any, name: str) -> Column:
         if np.ma.is_masked(values):
             raise DataError(f"column {name!r} has masked values; fill them or drop the rows")
         values = values.data
+    kinds = set(map(type, values)) if isinstance(values, list | tuple) else set()
+    words = next((kind for kind in (str, bytes) if any(issubclass(k, kind) for k in kinds)), None)
+    if words and not all(issubclass(k, words | NoneType) for k in kinds):  # numpy would mix them
+        several = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise DataError(f"column {name!r}: values of one type are needed (got {several})")
     try:
-        array = np.asarray(values)
+        # As objects, since the texts of numpy end before a NUL.
+        array = np.array(values, object) if words else np.asarray(values)
     except Exception as error:  # whatever the object does when it is made an array
         if "inhomogeneous" in str(error):
             raise DataError(
@@ -211,17 +220,14 @@ def _is_missing(value: Any) -> bool:
 
 def as_arrow(values: npt.ArrayLike, name: str) -> Any:
     """What a user gives with one value for each row (ids, words, domains), as an Arrow column."""
-    kinds = set(map(type, values)) if isinstance(values, list | tuple) else set()
-    mixed = str in kinds and not kinds <= {str, np.str_, NoneType}  # numpy would make texts of all
     array = _as_array(values, name)
     if array.ndim != 1:
         raise DataError(f"{name}: one value for each row is needed, got {shown(values)}")
     if array.dtype.kind in "cV":
         raise DataError(f"{name}: {REMEDIES[array.dtype.kind]}")
     try:
-        if mixed:
-            raise pa.ArrowInvalid(f"got {', '.join(sorted(kind.__name__ for kind in kinds))}")
-        found = pa.chunked_array([array if array.dtype.kind in "biufmM" else array.tolist()])
+        plain = array if array.dtype.kind in "biufmM" else array.tolist()
+        found = pa.chunked_array([pa.array(plain, from_pandas=True)])  # where NaT is missing
     except Exception as error:  # of Arrow's, and whatever the values do
         raise DataError(f"{name}: values of one type are needed ({error})") from error
     refuse_nested(found.type, name)

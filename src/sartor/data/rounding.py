@@ -82,9 +82,10 @@ def check_values(data: ClientData, name: str, column: Column) -> None:
     They need finite floats, labels from 0, and numbers that differ in 32 bits as well.
     """
     if column.dtype.kind not in "biuf":
+        what = "words" if column.dtype.kind in "OUT" else column.dtype
         raise DataError(
-            f"column {name!r} has type {column.dtype}: only booleans, integers and floats can be "
-            "used; encode it as numbers first"
+            f"column {name!r} holds {what}: only booleans, integers and floats can be used; encode "
+            "it as numbers first"
         )
     signed_label = name == "y" and column.dtype.kind == "i"
     if column.dtype.itemsize < 4 and not (signed_label or column.dtype.kind == "f"):

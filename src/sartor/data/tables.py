@@ -121,14 +121,14 @@ class _Plan:
 def _plan(schema: Any, roles: Mapping[str, Any]) -> _Plan:
     names = list(schema.names)
     if len(set(names)) < len(names):
-        raise DataError(f"column names must be unique, got {names}")
+        raise DataError(f"column names must be unique, got {names}; rename one")
     asked = {role: _asked(role, value) for role, value in roles.items()}
     for role, columns in asked.items():
         for name in columns:
             if name not in names:
                 raise ConfigError(f"{role}={name!r}: no such column; {nearest(name, names)}")
             if columns.count(name) > 1:
-                raise ConfigError(f"{role}: {name!r} is named twice")
+                raise ConfigError(f"{role}: {name!r} is named twice; name it once")
     (client,), (label,), features = asked["client"], asked["label"], asked["features"]
     if client == label or {client, label} & set(features):
         raise ConfigError(
@@ -149,7 +149,7 @@ def _plan(schema: Any, roles: Mapping[str, Any]) -> _Plan:
     kind = schema.field(label).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if not _numeric(kind) and not encoding.is_text(kind):
+    if not (_numeric(kind) or encoding.is_text(kind) or pa.types.is_binary(kind)):
         what = f"; {encoding.DATES}" if pa.types.is_temporal(kind) else ""
         raise DataError(
             f"column {label!r} cannot be a label ({kind}): numbers or words are needed{what}"
@@ -215,12 +215,12 @@ def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) ->
             yield _stack(batch, plan, row, rounding)
             row += len(batch)
         if not row:
-            raise DataError("the table has no rows")
+            raise DataError("the table has no rows; at least one is needed")
         rounding.refuse()
 
     x = joined(blocks(), folder / column_file(0) if folder and plan.features else None)
     table = pa.Table.from_batches(kept)
-    clients, labels = _decoded(table[plan.client]), _decoded(table[plan.label])
+    clients, labels = _decoded(table, plan.client), _decoded(table, plan.label)
     owner, found = encoding.numbered(clients, plan.client)
     if encoding.is_text(labels.type):
         y, label_names = encoding.numbered_words(labels, plan.label, clients)
@@ -232,7 +232,7 @@ def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) ->
         owner,
         [encoding.text_of(client) for client in found],
         metadata={
-            name: encoding.constant(_decoded(table[source]), source, owner, clients)
+            name: encoding.constant(_decoded(table, source), source, owner, clients)
             for name, source in plan.metadata.items()
         },
         label_names=label_names,
@@ -240,7 +240,7 @@ def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) ->
         time=None if plan.time is None else encoding.as_times(table[plan.time], plan.time, clients),
         groups=None
         if plan.groups is None
-        else encoding.numbered(_decoded(table[plan.groups]), plan.groups, clients)[0],
+        else encoding.numbered(_decoded(table, plan.groups), plan.groups, clients)[0],
     )
     return encoding.narrowed(data)
 
@@ -266,6 +266,8 @@ def _stack(batch: Any, plan: _Plan, row: int, rounding: Rounding) -> Column:
 
 def _culprit(frame: Any) -> str:
     """The column of a pandas frame that Arrow cannot hold, and what to do about it."""
+    if not frame.columns.is_unique:
+        return "rename columns, so that no two have the same name. "
     for place, name in enumerate(frame.columns):
         column = frame.iloc[:, place]
         if hasattr(column, "sparse"):
@@ -285,8 +287,9 @@ def _numbers(values: Any) -> Column:
     return np.asarray(values)
 
 
-def _decoded(values: Any) -> Any:
+def _decoded(table: Any, name: str) -> Any:
     """A column with dictionaries looked up, bytes decoded, and views (as polars has) copied."""
+    values = table[name]
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if pa.types.is_binary(values.type) or pa.types.is_string_view(values.type):
@@ -294,7 +297,7 @@ def _decoded(values: Any) -> Any:
             return values.cast(pa.string())
         except pa.ArrowInvalid as error:
             raise DataError(
-                f"the table has texts that are not UTF-8 ({error}); convert it, for instance by "
-                "iconv -f latin1 -t utf-8"
+                f"column {name!r} has texts that are not UTF-8 ({error}); convert the table, for "
+                "instance by iconv -f latin1 -t utf-8"
             ) from error
     return values

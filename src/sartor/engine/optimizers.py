@@ -71,6 +71,9 @@ class Optimizer:
             if key not in known:
                 hint = nearest(key, known, "it takes")
                 raise ConfigError(f"optimizer {self.name!r} takes no {key!r}; {hint}")
+        for key, parameter in known.items():
+            if parameter.default is parameter.empty and key not in dict(self.options):
+                raise ConfigError(f"optimizer {self.name!r} needs {key}; give it, {key} = 0.01")
         try:
             return factory(**dict(self.options))
         except (TypeError, ValueError) as error:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sartor.checking import checked, is_list, shown
-from sartor.errors import ConfigError, DataError
+from sartor.errors import DataError
 from sartor.evaluation.statistics import Metric
 from sartor.evaluation.summary import Summary, summarise
 from sartor.types import Bools, Floats, Ints
@@ -173,9 +173,7 @@ class Scores:
 
     def examples(self, metric: Metric) -> Examples:
         """Per-example values of a metric, client after client."""
-        if metric not in ("loss", "accuracy"):
-            raise ConfigError(f"metric must be 'loss' or 'accuracy' (got {metric!r})")
-        if metric == "loss":
+        if checked("metric", metric, Metric) == "loss":
             return self.example_loss
         if self.example_correct is None:
             raise DataError(f"{self.method!r} has no accuracy: pass example_correct, or use 'loss'")

@@ -1,6 +1,7 @@
 """Whether a model and a data set fit together, checked before any work starts."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -65,26 +66,29 @@ def _check_predictions(model: Model, data: ClientData) -> None:
     rows = data.rows[[0, -1]]
     two = {n: jnp.asarray(c[rows], device_dtype(c)) for n, c in data.columns.items()}
     x, y = take(two, jnp.arange(2))
-    try:
-        params = model.init(jax.random.key(0))
-        predicted = model.apply(params, x, None)
-    except Exception as error:
-        shapes = jax.tree.map(jnp.shape, x)
-        raise ConfigError(
-            f"the model failed on two examples, x of shape {shapes}: apply(params, x, key) raised "
-            f"{type(error).__name__}: {error}"
-        ) from error
+    shapes = f"x of shape {jax.tree.map(jnp.shape, x)}"
+    with _own_code(f"apply(params, x, key) on two examples, {shapes},"):
+        predicted = model.apply(model.init(jax.random.key(0)), x, None)
+    found = getattr(predicted, "shape", None)  # of whatever it is
+    if model.training_loss is not None:
+        with _own_code("training_loss(prediction, y) on two examples"):
+            losses = jnp.shape(model.training_loss(predicted, y))
+        if losses != (2,):
+            raise ConfigError(
+                f"training_loss gave the shape {losses} for two examples, but it must be (2,): a "
+                "loss for each"
+            )
     if model.kind == "regression":
-        if predicted.shape != y.shape:
+        if found != y.shape:
             raise DataError(
                 f"column 'y': a target has shape {y.shape[1:]}, but the model predicts "
-                f"{predicted.shape[1:]} for an example; make them the same"
+                f"{found and found[1:]} for an example; make them the same"
             )
         return
     wanted = (model.classes,) if model.kind == "density" else (2, model.classes)
-    if predicted.shape != wanted:
+    if found != wanted:
         raise ConfigError(
-            f"apply gave the shape {predicted.shape} for two examples, but with "
+            f"apply gave the shape {found} for two examples, but with "
             f"classes={model.classes} it must be {wanted}"
         )
     total = float(jnp.exp(predicted).sum(axis=-1).reshape(-1)[0])
@@ -93,6 +97,17 @@ def _check_predictions(model: Model, data: ClientData) -> None:
             f"apply must return log-probabilities, but the exponentials of a row sum to {total:.4g}"
             ", not 1; end it with jax.nn.log_softmax"
         )
+
+
+@contextlib.contextmanager
+def _own_code(what: str) -> Iterator[None]:
+    """Turn whatever the user's functions raise into an error that says which of them it was."""
+    try:
+        yield
+    except Exception as error:
+        raise ConfigError(
+            f"the model failed: {what} raised {type(error).__name__}: {error}; correct the function"
+        ) from error
 
 
 def _check_inputs(model: Model, columns: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -6,6 +6,7 @@ forgetting what the central model knew.
 
 import dataclasses
 
+from sartor.checking import Positive
 from sartor.data import ClientData
 from sartor.engine import SEARCHED, Own, Recipe, Searched, traced
 from sartor.models import Model
@@ -32,8 +33,8 @@ class Finetune(Personal):
     ('dense_2',)
     """
 
-    learning_rate: float | Searched = traced(SEARCHED)
-    layers: tuple[str, ...] | None = None
+    learning_rate: Positive | Searched = traced(SEARCHED)
+    layers: tuple[str, ...] | str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.layers, str):
@@ -42,6 +43,6 @@ class Finetune(Personal):
 
     def recipe(self, model: Model, data: ClientData) -> Recipe:
         """SGD on the client's own data, from the central model or some layers of it."""
-        names = None if self.layers is None else layer_names(model, self.layers)
+        names = None if self.layers is None else layer_names(model, tuple(self.layers))
         objective = Own(model, names)
         return Recipe(objective, self.optimizer, self.epochs, self.batch)

@@ -107,7 +107,9 @@ def read_table(path: Path) -> Table:
     except FileNotFoundError as error:
         raise FileError(f"there is no configuration file {path}") from error
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is not readable TOML: {error}") from error
+        raise ConfigError(
+            f"{path} is not readable TOML: {error}; name a configuration file, and correct it"
+        ) from error
 
 
 def parse_config(table: Mapping[str, Any], relative_to: Path | None = None) -> Config:

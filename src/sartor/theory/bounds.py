@@ -31,6 +31,7 @@ from sartor.checking import (
     Range,
     Share,
     checks_arguments,
+    shown,
 )
 from sartor.errors import ConfigError
 from sartor.theory.bound import Bound
@@ -117,7 +118,10 @@ def skewness(lambda_: Numbers, m: Numbers) -> float:
     """
     weights, sizes = np.asarray(lambda_, np.float64), np.asarray(m, np.float64)
     if weights.shape != sizes.shape or weights.ndim != 1 or not len(weights):
-        raise ConfigError(f"lambda_, m: one for every client, got {lambda_!r} and {m!r}")
+        raise ConfigError(
+            f"lambda_ and m must hold one number for every client (got {shown(lambda_)} and "
+            f"{shown(m)})"
+        )
     if not (sizes > 0).all():
         raise ConfigError(f"m: client {int(np.argmin(sizes))} has no samples; leave it out")
     if (weights < 0).any() or not math.isclose(weights.sum(), 1, abs_tol=1e-6):

@@ -167,7 +167,9 @@ def discrepancies(
     hypotheses = _Hypotheses(model, bound, radius, centre, method, seed, starts, steps, draw)
     which = np.zeros(len(data), np.int64) if clusters is None else np.asarray(clusters)
     if which.shape != (len(data),):
-        raise ConfigError(f"clusters: one for each of {len(data)} clients, got {which.shape}")
+        raise ConfigError(
+            f"clusters must hold one for each of {len(data)} clients (got shape {which.shape})"
+        )
     columns, sizes = _columns(model, data), data.sizes("train")
     members = {f: (which == f) & data.seen for f in np.unique(which)}
     for f, mask in members.items():
@@ -293,7 +295,7 @@ def _examples(model: Model, given: Examples) -> _Examples:
             refuse_words(given)
         rows = np.concatenate(_rows(given))
         given = {name: given.seen_by_models(name, rows) for name in given.columns}
-    elif isinstance(given, tuple):
+    elif isinstance(given, tuple | list):
         given = {"x": given[0], "y": given[1]}
     if "y" not in given:
         raise DataError(f"examples need labels 'y'; there are {', '.join(map(repr, given))}")
@@ -324,9 +326,13 @@ def _checked(model: Model, x: Any, y: Any) -> _Examples:
         raise DataError("x: the model needs inputs; give a mapping with 'x' and 'y'")
     x = as_column(x, "x")
     if not x.ndim or len(x) != len(y):
-        raise DataError(f"{len(x) if x.ndim else 'no'} inputs and {len(y)} labels")
+        raise DataError(
+            f"{len(x) if x.ndim else 'no'} inputs and {len(y)} labels; give as many of both"
+        )
     if model.input_shape is not None and x.shape[1:] != tuple(model.input_shape):
-        raise DataError(f"x: shape {x.shape[1:]}, where the model has {model.input_shape}")
+        raise DataError(
+            f"x: an input has shape {x.shape[1:]}, and the model takes {model.input_shape}"
+        )
     if x.dtype.kind not in "iufb":
         raise DataError(f"x: inputs must be numbers, got {x.dtype}")
     if x.dtype.kind == "f" and not np.isfinite(x).all():

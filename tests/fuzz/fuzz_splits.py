@@ -1,0 +1,174 @@
+"""Splits, and what is known of rows that were trained on."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from known import Known, known
+from outcomes import Case, chance, may_refuse, must_refuse, pick, same, sure
+
+import sartor
+from sartor.data import PARTS, ClientData, from_arrays
+from sartor.data.trained import Trained
+
+Rng = np.random.Generator
+
+
+def numbered_rows(rng: Rng) -> tuple[Known, ClientData]:
+    """A table whose first feature is the number of the row, and its data."""
+    table = known(rng, kind="numbers")
+    table.x[:, 0] = np.arange(len(table.who))
+    time = table.time if chance(rng, 0.7) else None
+    groups = table.groups if chance(rng, 0.3) else None
+    return table, from_arrays(table.x, table.y, table.who, table.domain, time, groups)
+
+
+def rows_of(data: ClientData) -> dict[tuple[str, str], list[int]]:
+    """The numbers of the rows of every client and part, in order."""
+    return {
+        (client, part): data.client(client, part)["x"][:, 0].astype(int).tolist()
+        for client in data.ids
+        for part in PARTS
+    }
+
+
+def how_to_split(rng: Rng) -> dict[str, Any]:
+    """Arguments of a split; most are good ones."""
+    good: dict[str, Any] = {
+        "unseen": [0.0, 0.0, 0.25, 0.5], "validation": [0.0, 0.1, 0.3, 0.5],
+        "test": [0.0, 0.2, 0.45, 1e-9], "seed": [0, 1, 7, -3, 2**40], "by": ["random", "time"],
+    }  # fmt: skip
+    how = {name: pick(rng, values) for name, values in good.items() if chance(rng, 0.7)}
+    if chance(rng, 0.15):
+        odd = [None, -0.1, 1.0, 1.5, "0.2", True, float("nan"), [0.2], np.inf, 2**70, "sorted", {}]
+        how[pick(rng, good)] = pick(rng, odd)
+    return how
+
+
+def splits(rng: Rng, scratch: Path) -> None:
+    """Parts are disjoint and complete, of the sizes that were asked for, and the same by seed."""
+    table, data = numbered_rows(rng)
+    how = how_to_split(rng)
+    for name in ("unseen", "validation", "test"):
+        share = how.get(name, 0.0)
+        if type(share) is not float or not 0 <= share < 1:
+            with must_refuse(f"split({how})"):
+                data.split(**how)
+    with may_refuse():
+        split = data.split(**how)
+    seed = how.get("seed", 0)
+    sure(type(seed) is int and how.get("by", "random") in ("random", "time"), f"split({how})")
+    found, whole = rows_of(split), rows_of(data)
+    for k, client in enumerate(data.ids):
+        parts = [found[client, part] for part in PARTS]
+        same(
+            f"all rows of {client!r}",
+            sorted(itertools.chain(*parts)),
+            sorted(whole[client, "train"]),
+        )
+        sure(parts[0], f"{client!r} has no training rows")
+        same("sizes", [int(split.sizes(part)[k]) for part in PARTS], list(map(len, parts)))
+        if data.groups is None or how.get("by") == "time":
+            check_sizes(len(whole[client, "train"]), how, parts)
+        if how.get("by") == "time":
+            ends = [[table.time[i] for i in part] for part in parts if part]
+            for earlier, later in itertools.pairwise(ends):
+                sure(max(earlier) <= min(later), f"time order of {client!r}")
+    if data.groups is not None and how.get("by") != "time":
+        check_groups(table, data, found)
+    p, unseen = len(data), how.get("unseen", 0.0)
+    sure(abs(int((~split.seen).sum()) - unseen * p) <= 0.5, f"{unseen} of {p} clients unseen")
+    same("the same by seed", data.split(**how).fingerprint, split.fingerprint)
+    same("undone", split.merge_parts().fingerprint, data.fingerprint)
+    whose, order = np.array(table.ids), []
+    for client in rng.permutation(
+        data.ids
+    ):  # the order of clients does not matter, that of rows does
+        order += np.flatnonzero(whose == client).tolist()
+    other = table.take(order)
+    times = None if data.time is None else other.time
+    groups = None if data.groups is None else other.groups
+    if groups is None:
+        again = from_arrays(other.x, other.y, other.who, other.domain, times).split(**how)
+        same("by another order of clients", rows_of(again), found)
+        same("who is unseen", dict(zip(again.ids, again.seen.tolist(), strict=True)),
+             dict(zip(split.ids, split.seen.tolist(), strict=True)))  # fmt: skip
+    if chance(rng, 0.2):
+        split.save(scratch / "data")
+        same("saved", sartor.data.open(scratch / "data").fingerprint, split.fingerprint)
+    if chance(rng, 0.3):
+        some = [client for client in data.ids if chance(rng, 0.5)] or [data.ids[0]]
+        chosen = {key: rows for key, rows in found.items() if key[0] in some}
+        same("selected", rows_of(split.select(some)), chosen)
+
+
+def check_sizes(m: int, how: dict[str, Any], parts: list[list[int]]) -> None:
+    """Each part has its share of m rows, unless that leaves none to train on."""
+    for share, part in ((how.get("validation", 0.0), parts[1]), (how.get("test", 0.0), parts[2])):
+        enough = len(parts[0]) == 1 and len(part) <= share * m + 0.5
+        sure(enough or abs(len(part) - share * m) <= 0.5, f"{len(part)} of {m} rows for {share}")
+
+
+def check_groups(table: Known, data: ClientData, found: dict[tuple[str, str], list[int]]) -> None:
+    """A client's rows of a group are in one part, and clients differ only to have training rows."""
+    for client in data.ids:
+        where = {(table.groups[i], part) for part in PARTS for i in found[client, part]}
+        same("groups in one part", len(where), len({group for group, _ in where}))
+    parts: dict[str, Counter[str]] = {}
+    for (client, part), rows in found.items():
+        for group in {table.groups[i] for i in rows}:
+            parts.setdefault(group, Counter())[part] += 1
+            alone = {table.groups[i] for i in found[client, "train"]} == {group}
+            if part == "train" and alone:
+                parts[group][part] -= 1  # perhaps only to have something to train on
+    for group, counts in parts.items():
+        sure(sum(n > 0 for n in counts.values()) <= 1, f"group {group} is in {dict(counts)}")
+
+
+def trained(rng: Rng, scratch: Path) -> None:
+    """Rows that were trained on are found in other splits, in whatever order; counted by hand."""
+    table = known(rng, kind="numbers", clients=int(rng.integers(2, 6)), rows=36)
+    distinct = chance(rng, 0.7)
+    table.x[:, 0] = np.arange(36) if distinct else rng.integers(0, 25, 36)
+    seeds = rng.integers(0, 100, 2).tolist()
+    a = from_arrays(table.x, table.y, table.who).split(validation=0.2, test=0.3, seed=seeds[0])
+    other = table.take(rng.permutation(36))
+    b = from_arrays(other.x, other.y, other.who).split(validation=0.2, test=0.3, seed=seeds[1])
+    with_validation = chance(rng, 0.5)
+    known_rows = Trained.on(a, validation=with_validation, seen_only=False)
+    used: Counter[Any] = Counter()
+    for part in PARTS[: 1 + with_validation]:
+        used += contents_of(a, part)
+    part = pick(rng, PARTS)
+    found = known_rows.among(b, part)
+    every: Counter[Any] = Counter()
+    for one in PARTS:
+        every += contents_of(b, one)
+    at_least: Counter[str] = Counter()
+    for row, n in contents_of(b, part).items():
+        at_least[row[0]] += max(0, used[row] + n - every[row])
+    expected = [at_least[client] for client in b.ids]
+    same(f"{part} rows that were trained on", found.tolist(), expected)
+    own = known_rows.among(a, "test")
+    same("test rows of the same split", int(own.sum()), 0 if distinct else int(own.sum()))
+    strangers = from_arrays(table.x, table.y, [f"other {w}" for w in table.who])
+    same("rows of other clients", int(known_rows.among(strangers, "train").sum()), 0)
+    changed = from_arrays(table.x + 1000, table.y, table.who)
+    same("other rows", int(known_rows.among(changed, "train").sum()), 0)
+
+
+def contents_of(data: ClientData, part: str) -> Counter[Any]:
+    """The rows of a part by their client and content, counted."""
+    found: Counter[Any] = Counter()
+    for client in data.ids:
+        columns = data.client(client, part)
+        for x, y in zip(columns["x"].tolist(), columns["y"].tolist(), strict=True):
+            found[client, tuple(x), y] += 1
+    return found
+
+
+AREAS: dict[str, tuple[int, Case]] = {"splits": (1000, splits), "trained": (400, trained)}
