@@ -205,9 +205,10 @@ def _best_trust(judged: _Judged) -> tuple[int, bool]:
 
     Losses have long tails, so a few unlucky examples can make clients look different. One answer
     for all clients, and then one answer for each sample size, is replaced only by one that is
-    better by more than two standard errors. So is the reference. Few clients that differ much
-    scatter widely; there, three standard errors of the clients' examples do, too. And neither half
-    may show a loss: what pays at one time only will hardly pay at a third.
+    better by more than two standard errors. So is the reference; where clients are told apart,
+    which can be done in many ways, by three. Few clients that differ much scatter widely; there,
+    three standard errors of the clients' examples do, too. And neither half may show a loss: what
+    pays at one time only will hardly pay at a third.
     """
     known = np.isfinite(judged.worth).all(axis=(0, 1))
     halves = judged.worth[:, :, known]
@@ -217,13 +218,16 @@ def _best_trust(judged: _Judged) -> tuple[int, bool]:
     largest = 1 + int(gained[1:].mean(axis=1).argmax())
     taken = largest if _pays(gained[largest] - gained[1]) else 1
     level = next((n for n in (taken, largest) if _pays(gained[n] - gained[0])), 0)
-    error = np.sqrt(judged.variance[:, level, known].sum()) / (2 * known.sum())
-    pays = _pays(gained[level]) or gained[level].mean() > 3 * error
-    return level, bool(pays and (halves[:, level].mean(axis=1) >= 0).all())
+    for n in dict.fromkeys((level, min(level, 1), 0)):
+        error = np.sqrt(judged.variance[:, n, known].sum()) / (2 * known.sum())
+        by_clients = _pays(gained[n], 3.0 if TRUSTS[n] else 2.0)
+        if (by_clients or gained[n].mean() > 3 * error) and (halves[:, n].mean(axis=1) >= 0).all():
+            return n, True
+    return level, False
 
 
-def _pays(more: Floats) -> bool:
-    return bool(more.mean() > 2 * more.std(ddof=1) / np.sqrt(len(more)))
+def _pays(more: Floats, errors: float = 2.0) -> bool:
+    return bool(more.mean() > errors * more.std(ddof=1) / np.sqrt(len(more)))
 
 
 def _growth(
