@@ -2,7 +2,7 @@
 #
 #   make demo     the paper's synthetic experiment, made small, and its report: one to two minutes
 #   make test     all checks: style, types, architecture, tests with coverage
-#   make soak     long campaigns of kills, and property tests with 500 examples each
+#   make soak     long campaigns of kills and of fuzzing, and property tests with 500 examples each
 #   make bench    compare speed with other libraries (see bench/README.md)
 
 PYTHON ?= python3

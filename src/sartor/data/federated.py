@@ -65,7 +65,7 @@ class Part(ABC):
         if self.columns and found != self.columns:
             raise DataError(
                 f"{self.file}, client {client!r}: columns {in_words(found)} differ from "
-                f"{in_words(self.columns)} of client {next(iter(self.sizes))!r}"
+                f"{in_words(self.columns)} of client {next(iter(self.sizes))!r}; make them the same"
             )
         for name, (kind, _) in found.items():
             if kind.kind not in "biuf":
@@ -180,7 +180,7 @@ def _read(parts: Sequence[Part], folder: Path | None) -> ClientData:
         if part.sizes and part.columns != train.columns:
             raise DataError(
                 f"{part.file}: columns {in_words(part.columns)} differ from "
-                f"{in_words(train.columns)} of {train.file}"
+                f"{in_words(train.columns)} of {train.file}; make them the same"
             )
         for client in part.sizes:
             if client not in number:
