@@ -66,12 +66,11 @@ def _check_predictions(model: Model, data: ClientData) -> None:
     rows = data.rows[[0, -1]]
     two = {n: jnp.asarray(c[rows], device_dtype(c)) for n, c in data.columns.items()}
     x, y = take(two, jnp.arange(2))
-    shapes = f"x of shape {jax.tree.map(jnp.shape, x)}"
-    with _own_code(f"apply(params, x, key) on two examples, {shapes},"):
+    with _own_code(f"x of shape {jax.tree.map(jnp.shape, x)}: apply(params, x, key)"):
         predicted = model.apply(model.init(jax.random.key(0)), x, None)
     found = getattr(predicted, "shape", None)  # of whatever it is
     if model.training_loss is not None:
-        with _own_code("training_loss(prediction, y) on two examples"):
+        with _own_code("its own loss: training_loss(prediction, y)"):
             losses = jnp.shape(model.training_loss(predicted, y))
         if losses != (2,):
             raise ConfigError(
@@ -106,7 +105,8 @@ def _own_code(what: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise ConfigError(
-            f"the model failed: {what} raised {type(error).__name__}: {error}; correct the function"
+            f"the model failed on two examples, {what} raised {type(error).__name__}: {error}; "
+            "correct the function"
         ) from error
 
 
