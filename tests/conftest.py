@@ -37,7 +37,8 @@ SLOW = (
     "test_synthetic", "test_hypcluster_limits", "test_fedavg", "test_on_demand", "test_hypcluster",
     "test_devices", "test_resume", "test_agnostic", "test_regret", "test_combinations",
     "test_mapper_rounds", "test_browser", "test_dapper", "test_mapper", "test_discrepancy",
-    "test_readme", "test_one_client", "test_examples", "test_vectorize", "test_emnist_run",
+    "test_fuzz", "test_readme", "test_one_client", "test_examples", "test_vectorize",
+    "test_emnist_run",
     "test_dapper_draws", "test_personal", "test_advise", "test_models", "test_disks", "test_kills",
 )  # fmt: skip
 """Modules that take long, longest first. Workers take whole modules; a long one last costs time."""

@@ -72,13 +72,14 @@ class Saboteur:
 @pytest.mark.parametrize(
     "error, raised, message, after",
     [
-        (Killed(), Killed, "", False),
         (Killed(), Killed, "", True),
-        (
+        pytest.param(Killed(), Killed, "", False, marks=pytest.mark.soak),
+        pytest.param(
             OSError(errno.ENOSPC, "No space left on device"),
             FileError,
             "cannot write .*: No space left on device.*free some space",
             False,
+            marks=pytest.mark.soak,  # tests/campaigns has full disks, too
         ),
     ],
 )
