@@ -59,7 +59,10 @@ def fold_count(data: ClientData, folds: int) -> int:
     """The number of folds: no more than the largest client has training examples."""
     largest = int((data.bounds[:, 2] - data.bounds[:, 0]).max(initial=0))
     if largest < 2:
-        raise DataError("no client has two training examples, so none can be held out")
+        raise DataError(
+            "no client has two training examples, so none can be held out; advice needs clients "
+            "with more examples"
+        )
     return min(folds, largest)
 
 
