@@ -195,7 +195,7 @@ def client_means(values: np.ndarray, scores: Any) -> np.ndarray:
 
 
 def unit(table: Table, base: Any) -> float:
-    """Gains in log loss are told in nats, others as shares of the central model's loss."""
+    """Gains in log loss are in nats, others are shares of the central model's loss."""
     return 1.0 if table.classifies else float(client_means(base.example_loss, base).mean())
 
 
@@ -213,7 +213,10 @@ def personal_gains(table: Table, seed: int) -> dict[str, float]:
 
 
 class Kept(NamedTuple):
-    """What advice promised, and what fresh rows showed: means over clients with standard errors."""
+    """What advice promised, and what fresh rows showed: means over clients with standard errors.
+
+    Promises are shares of the loss on held-out rows, and what was shown is one of fresh rows.
+    """
 
     shares: dict[str, float]
     clear: float
@@ -251,13 +254,13 @@ def advice_against_fresh_rows(table: Table, by: str, seed: int) -> Kept:
         mixed = dataclasses.replace(INTERPOLATION, cover=(value,), guard=False)
         where = (advised == "interpolation") & (mixing == value)
         follow(where, lambda mixed=mixed: mixed.fit(central, data, **bare))
-    scale = unit(table, base)
-    promised = advice.worth[np.isfinite(advice.worth)]
+    known = np.isfinite(advice.worth)
+    held_out = 1.0 if table.classifies else advice.loss[known].mean()
     return Kept(
         {name: share for name, share in advice.shares().items() if share},
         float(advice.clear.mean()),
-        _mean(promised / scale),
-        _mean(client_means(gained, base) / scale),
+        _mean(advice.worth[known] / held_out),
+        _mean(client_means(gained, base) / unit(table, base)),
     )
 
 

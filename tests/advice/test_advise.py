@@ -76,12 +76,16 @@ def test_interpolation_is_a_candidate_with_each_lambda(found):
 def test_policies_are_means_over_clients(found):
     told = found.policies()
     assert set(told) == {*found.held_out, "as advised"}
-    assert all(set(of) == {"gain", "held_out", "low", "high", "rough"} for of in told.values())
+    facts = {"gain", "share", "held_out", "low", "high", "rough"}
+    assert all(set(of) == facts for of in told.values())
     local = told["local"]
     assert local["gain"] == pytest.approx(found.gain["local"].mean())
     assert local["low"] < local["held_out"] < local["high"]
     assert told["as advised"]["gain"] == pytest.approx(local["gain"], abs=0.02)
     assert told["as advised"]["gain"] == pytest.approx(np.nanmean(found.worth))
+    share = local["gain"] / found.loss.mean()  # all clients have held-out examples
+    assert told["local"]["share"] == pytest.approx(share)
+    assert f"{share:+.1%}" in found.summary()
     columns = found.columns()
     assert {len(values) for values in columns.values()} == {20}
     assert columns["advice"].tolist() == found.advice.tolist()

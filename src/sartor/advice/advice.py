@@ -40,6 +40,7 @@ class Advice:
             the other half; NaN if the client does not have both. Where the mean is not clearly a
             gain, all clients are advised the global model.
         worth: the same, with what training on the held-out examples too will bring.
+        loss: the global model's mean loss on the client's held-out examples; NaN if it has none.
         clear: whether the advice leads every other kind of model by more than two standard
             deviations of the difference, and by more than one on the client's own examples.
         lambda_: the λ of interpolation with the largest gain; NaN if none was tried.
@@ -63,6 +64,7 @@ class Advice:
     expected: Mapping[str, Floats]
     paid: Floats
     worth: Floats
+    loss: Floats
     clear: Bools
     lambda_: Floats
     cluster: Ints
@@ -90,21 +92,28 @@ class Advice:
     def policies(self) -> dict[str, dict[str, float | None]]:
         """The mean gain over clients of one candidate for all, and of following the advice.
 
-        ``gain`` is the expected gain. ``held_out`` is the gain on held-out examples, with its 95%
-        interval over clients (``rough`` if they are few). For advice, both are measured on
-        examples that the advice did not use, so that the best of several is not too good.
+        ``gain`` is the expected gain, and ``share`` is its share of the global model's loss.
+        Shares hold better than gains if losses grow with time. ``held_out`` is the gain on held-out
+        examples, with its 95% interval over clients (``rough`` if they are few). For advice, all
+        are measured on examples that the advice did not use, so that the best of several is not
+        too good.
         """
-        found = {name: _policy(self.expected[name], raw) for name, raw in self.held_out.items()}
-        return {**found, "as advised": _policy(self.worth, self.paid)}
+        pairs = {name: (self.expected[name], raw) for name, raw in self.held_out.items()}
+        pairs["as advised"] = self.worth, self.paid
+        return {name: _policy(*pair, self.loss) for name, pair in pairs.items()}
 
     def summary(self) -> str:
         """The advice for all clients together, as text."""
         lines = [f"{name:<14}{part:7.1%} of the clients" for name, part in self.shares().items()]
         lines += [f"Clear, by more than two standard deviations, for {self.clear.mean():.1%}.", ""]
-        lines.append("Mean gain over the global model, expected and (on held-out examples):")
+        lines += [
+            "Mean gain over the global model: expected, as a share of its loss, and (on held-out",
+            "examples):",
+        ]
         for name, found in self.policies().items():
             raw = "" if found["held_out"] is None else f"({found['held_out']:+.4f})"
-            lines.append(f"{name:<14}{found['gain']:+9.4f} {raw}")
+            share = "" if found["share"] is None else f"{found['share']:+.1%}"
+            lines.append(f"{name:<14}{found['gain']:+9.4f} {share:>7} {raw}")
         told = ~self.vacuous
         said = "The bounds promise nothing here: all are larger than the largest loss."
         if told.any():
@@ -138,9 +147,12 @@ class Advice:
         return f"Advice({len(self.client)} clients: {told}; {agree})"
 
 
-def _policy(expected: Floats, observed: Floats) -> dict[str, float | None]:
+def _policy(expected: Floats, observed: Floats, loss: Floats) -> dict[str, float | None]:
     known = observed[np.isfinite(observed)]
     mean, interval = (float(known.mean()), mean_interval(known)) if len(known) else (None, NONE)
-    hoped = expected[np.isfinite(expected)]
-    gain = float(hoped.mean()) if len(hoped) else 0.0
-    return {"gain": gain, "held_out": mean, **interval._asdict()}
+    hoped = np.isfinite(expected)
+    gain = float(expected[hoped].mean()) if hoped.any() else 0.0
+    both = hoped & np.isfinite(loss)
+    total = loss[both].sum()
+    share = float(expected[both].sum() / total) if total > 0 else None
+    return {"gain": gain, "share": share, "held_out": mean, **interval._asdict()}

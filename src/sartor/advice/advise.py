@@ -194,6 +194,7 @@ def assemble(
         expected={name: decision.gain[name] for name in decision.observed},
         paid=decision.paid,
         worth=decision.worth,
+        loss=decision.loss,
         clear=is_clear(losses, fewer, size, taken, kinds, barred),
         lambda_=np.array([*lambdas.values()] or [np.nan])[chosen],
         **{**bounds, "settings": settings},

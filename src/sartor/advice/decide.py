@@ -41,6 +41,7 @@ class Decision:
         paid: the gain of deciding by one half of the client's held-out examples, measured on the
             other half; NaN if the client does not have both.
         worth: the same, with what training on the held-out examples too will bring.
+        loss: the mean loss of the reference on the client's held-out examples; NaN if it has none.
     """
 
     gain: Mapping[str, Floats]
@@ -50,6 +51,7 @@ class Decision:
     trust: float | None
     paid: Floats
     worth: Floats
+    loss: Floats
 
 
 class _Evidence(NamedTuple):
@@ -112,7 +114,8 @@ def decide(
         barred, trust, paid, worth = list(evidence), None, 0.0 * paid, 0.0 * worth
     score |= {name: np.full(len(size), -np.inf) for name in barred}
     observed = {name: seen.mean for name, seen in evidence.items()}
-    return Decision(gain, deviation, observed, score, trust, paid, worth)
+    loss, _ = client_means(losses.loss[REFERENCE], losses.owner, len(size))
+    return Decision(gain, deviation, observed, score, trust, paid, worth, loss)
 
 
 def is_clear(

@@ -48,7 +48,11 @@ def advice_sections(record: Record) -> list[Section]:
         "gained": _gained(results),
         "silent": results["vacuous"] == 1,
         "answers": {
-            name if name == "as advised" else _title(name): {**found, "interval": found}
+            name if name == "as advised" else _title(name): {
+                "share": None,
+                **found,
+                "interval": found,
+            }
             for name, found in results["policies"].items()
         },
         "plane": plane_figure(columns),
