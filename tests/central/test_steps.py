@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import jax
 import numpy as np
@@ -62,7 +63,7 @@ def test_clients_count_by_their_weights_and_not_by_their_steps():
     data = sartor.data.from_arrays(z, y, owner)
     model = sartor.models.logistic(3, 2, scale=False)
     tiny = sartor.FedAvg(rounds=1, cohort=60, learning_rate=sartor.Automatic(1e-4))
-    start = sartor.FedAvg(rounds=1, learning_rate=1e-30).fit(model, data).params
+    start = sartor.FedAvg(rounds=1, learning_rate=sartor.Automatic(1e-30)).fit(model, data).params
     moved = jax.tree.map(np.subtract, tiny.fit(model, data).params, start)
     gradient = jax.grad(lambda p: model.loss(p, data.columns["x"], y).mean())(start)
     jax.tree.map(
@@ -99,3 +100,47 @@ def test_a_step_size_that_was_given_is_not_changed():
     data, model = wild()
     with pytest.raises(DivergedError):
         sartor.FedAvg(rounds=40, learning_rate=0.5).fit(model, data)
+
+
+def test_clients_that_are_seldom_visited_are_enough():
+    """3,000 planes with few flights each, of which 100 rounds visit less than a third."""
+    draw = np.random.default_rng(0)
+    owner = np.repeat(np.arange(3000), draw.integers(2, 40, 3000))
+    z = draw.standard_normal((len(owner), 8))
+    y = z @ [0.3, -0.3, 0.3, 0.2, 0.3, 0.0, 0.0, 0.0] - 1.2 + draw.logistic(size=len(z)) > 0
+    data = sartor.data.from_arrays(z, y.astype(int), owner)
+    central = sartor.FedAvg(rounds=100, cohort=10).fit(sartor.models.logistic(8, 2), data)
+    proba = central.predict_proba(data.columns["x"])
+    found = -np.log(proba[np.arange(len(y)), y.astype(int)]).mean()
+    assert found < optimize.minimize(log_loss, np.zeros(9), args=(z, y)).fun + 0.001
+
+
+def rare(tails=0.0, offset=-6.5):
+    draw = np.random.default_rng(0)
+    z = draw.standard_normal((20_000, 6))
+    score = 1.2 * z @ np.random.default_rng(1).standard_normal(6) + offset
+    y = (draw.random(len(z)) < 1 / (1 + np.exp(-score))).astype(int)
+    x = np.exp(tails * z) if tails else z
+    return x, y, sartor.data.from_arrays(x, y, np.arange(len(y)) % 40)
+
+
+def test_rare_classes_are_learned_too():
+    x, y, data = rare()
+    assert 0.002 < y.mean() < 0.05
+    central = sartor.FedAvg().fit(sartor.models.logistic(6, 2), data)
+    proba = central.predict_proba(x)
+    found = -np.log(proba[np.arange(len(y)), y]).mean()
+    assert found < optimize.minimize(log_loss, np.zeros(7), args=(x, y)).fun + 0.001
+
+
+def test_too_few_steps_are_said_with_what_they_cost():
+    """Features with long tails take many more steps."""
+    x, y, data = rare(tails=1.8, offset=0.0)
+    with pytest.warns(UserWarning, match=r"ends about 0\.\d+ above the lowest loss") as warned:
+        central = sartor.FedAvg().fit(sartor.models.logistic(6, 2), data)
+    said = float(re.search(r"about (\S+) above", str(warned[0].message))[1])
+    z = (x - x.mean(axis=0)) / x.std(axis=0)
+    proba = central.predict_proba(x)
+    lost = -np.log(proba[np.arange(len(y)), y]).mean()
+    short = lost - optimize.minimize(log_loss, np.zeros(7), args=(z, y)).fun
+    assert said / 2 < short < 3 * said

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.checkpoint import Checkpoint, History
-from sartor.central.guessing import warn_of_guessing
+from sartor.central.guessing import Guess, warn_of_few_steps, warn_of_guessing
 from sartor.central.ledger import rounds_cost
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_seed, describe, models_in
@@ -44,6 +44,9 @@ FEW_ROUNDS = 10
 
 GROWN = 4
 """A loss that grows to so many times that of the first rounds diverges."""
+
+RAREST = 32.0
+"""Most times that automatic steps are larger because classes are rare."""
 
 HALVINGS = "halvings"
 """The name in the history of how often an automatic step size was halved."""
@@ -105,13 +108,14 @@ def fit(
     saved = None if checkpoint is None else Checkpoint(Path(checkpoint), identity(algorithm, what))
     found = None if saved is None else saved.load(first_state(algorithm, what))
     halvings = 0 if found is None else int(found[2].get(HALVINGS, np.zeros(1))[-1])
+    larger = _evenness(what)
     while True:
-        smaller = _halved(algorithm, halvings)
+        smaller = _times(algorithm, larger * 0.5**halvings)
         try:
             trained = _fit(smaller, what, halvings, saved, found, progress, on_chunk)
             break
         except DivergedError:
-            if halvings == MOST_HALVINGS or smaller == _halved(smaller, 1):
+            if halvings == MOST_HALVINGS or smaller == _times(smaller, 0.5):
                 raise
         halvings, found = halvings + 1, None
         if saved is not None:
@@ -121,14 +125,36 @@ def fit(
     return trained
 
 
-def _halved(algorithm: Central, times: int) -> Central:
-    """The algorithm with its automatic step sizes halved; the same if it has none."""
+def _evenness(what: Fit) -> float:
+    """How many times larger automatic steps can be because some classes are rare.
+
+    The curvature of the log loss is p (1 − p), and its mean is at most that of the share of a
+    class, if probabilities are right on average. This holds for the logistic model.
+    """
+    model = what.model
+    if model.informed is None or model.scale != "whiten":
+        return 1.0
+    shares = np.exp(Guess.of(model, what.data).value)
+    return float(min(model.curvature / (shares * (1 - shares)).max(), RAREST))
+
+
+def _informed(state: Any, what: Fit) -> Any:
+    """A first state whose hypotheses predict the shares of the classes."""
+    model = what.model
+    assert model.informed is not None
+    shares = jnp.asarray(Guess.of(model, what.data).value, jnp.float32)
+    hypotheses = jax.vmap(model.informed, (0, None))(state.hypotheses, shares)
+    return state._replace(hypotheses=hypotheses)
+
+
+def _times(algorithm: Central, factor: float) -> Central:
+    """The algorithm with its automatic step sizes times a factor; the same if it has none."""
     rates: dict[str, Any] = {
-        field.name: Automatic(rate.first / 2**times)
+        field.name: Automatic(rate.first * factor)
         for field in dataclasses.fields(algorithm)
         if isinstance(rate := getattr(algorithm, field.name), Automatic)
     }
-    return dataclasses.replace(algorithm, **rates) if rates and times else algorithm
+    return dataclasses.replace(algorithm, **rates) if rates and factor != 1 else algorithm
 
 
 def _fit(
@@ -140,6 +166,8 @@ def _fit(
     state = first_state(algorithm, what)
     if found is None:
         done, history, states = 0, History(), History()
+        if model.informed is not None and algorithm != _times(algorithm, 0.5):
+            state = _informed(state, what)
         state = algorithm.begin(state, what)
     else:
         done, state, history, states = found
@@ -186,6 +214,8 @@ def _fit(
     judged = algorithm.for_everybody and model.training_loss is None and trained.kept is None
     if judged and algorithm.rounds >= FEW_ROUNDS:
         warn_of_guessing(trained, data, what.engine)
+        if getattr(algorithm, "weights", None) == "size":
+            warn_of_few_steps(trained, data)
     return trained
 
 
@@ -277,7 +307,7 @@ def mean_loss(chunk: Chunk, sizes: Ints) -> Floats:
 
 def _check_falling(algorithm: Central, losses: npt.NDArray[Any]) -> None:
     """Refuse an automatic step size with which the loss grows out of all proportion."""
-    if algorithm == _halved(algorithm, 1) or len(losses) <= FEW_ROUNDS:
+    if algorithm == _times(algorithm, 0.5) or len(losses) <= FEW_ROUNDS:
         return
     sums = np.cumsum(np.insert(losses.astype(np.float64), 0, 0.0))
     means = (sums[FEW_ROUNDS:] - sums[:-FEW_ROUNDS]) / FEW_ROUNDS

@@ -1,18 +1,21 @@
-"""A guess that ignores the features: what every trained model has to beat."""
+"""What every trained model has to reach: a guess that ignores the features, and its own optimum."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from sartor.central.model import CentralModel
 from sartor.data import ClientData
 from sartor.engine import Engine, positions, score_shared
 from sartor.errors import warn
 from sartor.models import Model
+from sartor.models.layers import to_float
 from sartor.randomness import mix
 from sartor.types import Floats
 
@@ -21,6 +24,12 @@ ENOUGH = 10_000
 
 WORSE = 1.01
 """How much worse than a guess a model has to be to be worth a warning."""
+
+SHORT = 0.003
+"""How far above the lowest possible loss a logistic model has to end to be worth a warning."""
+
+MOST_PARAMETERS = 512
+"""Parameters up to which that is computed: it takes their Hessian."""
 
 
 class Guess(NamedTuple):
@@ -84,4 +93,41 @@ def warn_of_guessing(trained: CentralModel, data: ClientData, engine: Engine) ->
             f"{trained.algorithm['name']} ends with a loss of {found:.4g} on {words} examples, "
             f"which is worse than a guess ({guess.words}: {usual:.4g}). Do not build on this "
             "model: take a smaller learning_rate, train for more rounds, or look at the data"
+        )
+
+
+def warn_of_few_steps(trained: CentralModel, data: ClientData) -> None:
+    """Warn where one logistic model ends above the lowest loss that it could have.
+
+    Features with long tails need many more steps than others. Half of the squared Newton decrement
+    says how far the loss on training examples could still fall. Some examples are enough; they
+    alone make it about half of the number of parameters by that of examples.
+    """
+    model, leaves = trained.model, jax.tree.leaves(trained.hypotheses)
+    parameters = sum(leaf[0].size for leaf in leaves)
+    if (model.spec or {}).get("name") != "logistic" or parameters > MOST_PARAMETERS:
+        return
+    if trained.q > 1 or model.smoothing:
+        return
+    rows = data.rows[positions(data, np.flatnonzero(data.seen), "train")]
+    rows = np.sort(rows[np.argsort(mix("steps", rows), kind="stable")[:ENOUGH]])
+    x = np.asarray(to_float(data.seen_by_models("x", rows)), np.float64).reshape(len(rows), -1)
+    dense = trained.hypotheses["dense_1"]
+    z = x @ np.asarray(dense["w"][0], np.float64) + np.asarray(dense["b"][0], np.float64)
+    p = np.asarray(special.softmax(z, axis=1))
+    inputs = np.column_stack([x, np.ones(len(x))])
+    error = p - np.eye(p.shape[1])[np.asarray(data.columns["y"][rows], np.int64)]
+    gradient = (error.T @ inputs).ravel() / len(x)
+    blocks = [
+        [(inputs * (p[:, i] * ((i == j) - p[:, j]))[:, None]).T @ inputs / len(x)
+         for j in range(p.shape[1])]
+        for i in range(p.shape[1])
+    ]  # fmt: skip
+    # The least of many solutions: equal changes of all classes change nothing.
+    short = float(gradient @ np.linalg.lstsq(np.block(blocks), gradient, rcond=1e-9)[0]) / 2
+    if short - parameters / (2 * len(x)) > SHORT:
+        warn(
+            f"{trained.algorithm['name']} ends about {short:.2g} above the lowest loss that a "
+            "logistic model has on training examples. Train for more rounds, or give features with "
+            "long tails another scale, such as their logarithms"
         )

@@ -47,6 +47,9 @@ class Model:
         scale: how features are scaled before the model sees them, by statistics of the training
             parts: ``"standardize"``, ``"whiten"`` (which also makes them uncorrelated), or not at
             all. Trained models remember the statistics.
+        informed: ``(params, log_shares) -> params``: a random hypothesis that first predicts the
+            shares of the classes, whatever the input. Central training with automatic step sizes
+            begins there.
         spec: name and arguments of the factory that made the model, so that saved models can be
             loaded without pickle; ``None`` for models of the user's own functions.
 
@@ -67,6 +70,9 @@ class Model:
     training_loss: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     argmin: Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], Params] | None = None
     scale: Scale | None = dataclasses.field(default=None, compare=False)
+    informed: Callable[[Params, jax.Array], Params] | None = dataclasses.field(
+        default=None, compare=False
+    )
     spec: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:

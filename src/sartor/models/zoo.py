@@ -151,6 +151,9 @@ def _perceptron(
             return z[:, 0] if out == 1 else z
         return log_softmax(z)
 
+    def informed(params: Params, log_shares: jax.Array) -> Params:
+        return {**params, last: {**params[last], "b": log_shares}}
+
     spec: dict[str, Any] = {"name": "linear" if regression else "logistic"}
     spec["features"] = shape[0] if len(shape) == 1 else shape
     if hidden:
@@ -167,6 +170,7 @@ def _perceptron(
         input_shape=shape,
         smoothing=smoothing,
         scale=how if scale and len(shape) == 1 else None,
+        informed=None if regression else informed,
         spec=spec,
     )
 
