@@ -248,3 +248,15 @@ def test_refused_fits_leave_no_directory(tmp_path):
 def test_where_no_file_can_be_made_nobody_waits_for_ever():
     with pytest.raises(FileError, match="cannot write /proc/nowhere"), locked_file("/proc/nowhere"):
         pass
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_links_in_place_of_locks_are_refused_and_kept(tmp_path, link):
+    precious = tmp_path / "precious.csv"
+    precious.write_text("a,b")
+    run = tmp_path / "run"
+    run.mkdir()
+    link(run / LOCK, precious)
+    with pytest.raises(FileError, match="a lock must be a file"), locked(run):
+        pass
+    assert precious.read_text() == "a,b"

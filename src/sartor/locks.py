@@ -101,12 +101,19 @@ def _acquire(place: Path, lock: Path, wait: bool, made: list[Path]) -> int:
         made += [path for path in lock.parents if not path.exists()]
         lock.parent.mkdir(parents=True, exist_ok=True)
         try:
-            handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except FileNotFoundError:  # the last writer has removed its directory
             gone += 1
             if gone == GONE:  # again and again: no file can be made there, as in /proc
                 raise
             continue
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise FileError(f"{lock} is a link, and a lock must be a file; remove it") from error
+        if os.fstat(handle).st_nlink > 1:  # it would be emptied under its other name, too
+            os.close(handle)
+            raise FileError(f"{lock} has another name, and a lock must be a file; remove it")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:

@@ -44,20 +44,28 @@ def test_by_time_the_test_part_is_the_last_one(seed):
     assert data.merge_parts().fingerprint == timed(seed).fingerprint
 
 
-@given(st.integers(0, 2**32))
-def test_groups_stay_whole_for_all_clients(seed):
-    data = grouped(seed).split(validation=0.2, test=0.3, seed=seed)
+@given(st.integers(0, 2**32), st.integers(1, 20))
+@pytest.mark.filterwarnings("ignore:only .* rows are held out")
+def test_groups_stay_whole_for_all_clients(seed, clients):
+    """Also where clients have few groups: what one of them trains on, nobody holds out."""
+    data = grouped(seed, clients=clients, groups=12).split(validation=0.2, test=0.3, seed=seed)
     part_of = {}
-    kept = 0
     for k in range(len(data)):
         for part in ("train", "validation", "test"):
-            for group in np.unique(data.groups[data.part(k, part)]):
-                part_of.setdefault(int(group), set()).add(part)
-        kept += 1
-    mixed = [parts for parts in part_of.values() if len(parts) > 1]
-    # Only a client whose groups would all be held out trains on one of them.
-    assert all("train" in parts for parts in mixed)
-    assert len(mixed) <= kept
+            for group in data.groups[data.part(k, part)].tolist():
+                assert part_of.setdefault(group, part) == part
+
+
+def test_too_few_groups_to_hold_out_are_named():
+    alone = np.arange(40) % 4
+    data = sartor.data.from_arrays(None, alone % 2, np.arange(40), groups=alone)
+    with pytest.warns(UserWarning, match="only 0 rows are held out, and not about 20"):
+        data.split(test=0.5, seed=0)
+
+
+def test_time_and_groups_are_not_both_taken():
+    with pytest.raises(DataError, match=r"time and groups: .* name one"):
+        sartor.data.from_arrays(None, [0, 1], ["a", "b"], time=[1, 2], groups=["x", "y"])
 
 
 def rows_of(data, trials):
@@ -109,17 +117,21 @@ def test_times_and_groups_out_of_tables(tmp_path):
         "shop": ["a", "a", "b"], "day": days, "hour": ["x", "y", "x"],
         "size": [1.0, 2.0, 3.0], "sold": [0, 1, 1],
     })  # fmt: skip
-    roles = {"client": "shop", "label": "sold", "time": "day", "groups": "hour"}
-    data = sartor.data.from_frame(table, **roles)
-    assert data.feature_names == ("size",)
-    assert np.diff(data.time).tolist() == [-2 * 86400, 86400]
-    assert data.groups.tolist() == [0, 1, 0]
+    roles = {"client": "shop", "label": "sold", "features": ["size"]}
     pa.csv.write_csv(table, tmp_path / "table.csv")
-    read = sartor.data.open(tmp_path / "table.csv", **roles)
-    assert read.time.tolist() == data.time.tolist() and read.fingerprint == data.fingerprint
-    data.save(tmp_path / "saved")
-    back = sartor.data.open(tmp_path / "saved")
-    assert back.time.tolist() == data.time.tolist() and back.groups.tolist() == [0, 1, 0]
+    for role, column in {"time": "day", "groups": "hour"}.items():
+        data = sartor.data.from_frame(table, **roles, **{role: column})
+        read = sartor.data.open(tmp_path / "table.csv", **roles, **{role: column})
+        data.save(tmp_path / "saved")
+        back = sartor.data.open(tmp_path / "saved")
+        assert read.fingerprint == data.fingerprint == back.fingerprint
+        if role == "time":
+            assert np.diff(back.time).tolist() == [-2 * 86400, 86400]
+        else:
+            assert back.groups.tolist() == [0, 1, 0]
+    alone = table.drop_columns("hour")
+    found = sartor.data.from_frame(alone, client="shop", label="sold", time="day")
+    assert found.feature_names == ("size",)
     with pytest.raises(DataError, match=r"time='shop'.*a date, a time or a number"):
         sartor.data.from_frame(table, client="shop", label="sold", features=["size"], time="shop")
     with pytest.raises(DataError, match="the rows have no times"):

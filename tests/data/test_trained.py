@@ -105,7 +105,51 @@ def test_compare_demands_the_same_rows(fitted):
     assert (one.test_size == other.test_size).all()
     with pytest.raises(DataError, match="other test rows"):
         sartor.compare(one, other, metric="loss")
-    sartor.compare(one, central.evaluate(data), metric="loss")
+    assert sartor.compare(one, central.evaluate(data), metric="loss").trained_rows == 0
+    marked = sartor.compare(other, other, metric="loss")
+    assert marked.trained_rows == 2 * other.extra["trained_rows"].sum() > 0
+    assert "TOO GOOD" in str(marked)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint16, np.int64, np.float32, np.float64])
+def test_rows_are_known_in_any_type(kind):
+    x, y, owner = table()
+    x = np.round(10 * x + 60)
+    split = sartor.data.from_arrays(x.astype(np.int32), y, owner).split(test=0.25, seed=0)
+    trained = Trained.on(split)
+    other = sartor.data.from_arrays(x.astype(kind), y.astype(kind), owner)
+    assert trained.among(other, "train").sum() == split.sizes("train").sum()
+
+
+def test_clients_under_other_ids_are_known():
+    x, y, owner = table()
+    split = sartor.data.from_arrays(x, y, owner).split(test=0.25, seed=0)
+    central = sartor.FedAvg(rounds=1).fit(MODEL, split)
+    renamed = np.char.replace(owner, "shop-", "00")
+    other = sartor.data.from_arrays(x, y, renamed).split(test=0.25, seed=1)
+    with pytest.raises(DataError, match="under other ids"):
+        central.evaluate(other)
+    new = sartor.data.from_arrays(*table(seed=1)[:2], renamed).split(test=0.25, seed=1)
+    assert not central.trained.among(new, "test").any()
+
+
+def test_public_rows_are_trained_on(fitted):
+    whole, data, (central, *_) = fitted
+    mixing = sartor.Dapper(source="public", cover=(0.5,), learning_rate=0.01, guard=False)
+    models = mixing.fit(central, data, public=whole)
+    with pytest.raises(DataError, match="were trained on"):
+        models.evaluate(data)
+    mixing.fit(central, data, public=data).evaluate(data)  # its training parts
+
+
+def test_rows_that_chose_a_step_size_are_known(fitted):
+    split = sartor.data.from_arrays(*table()).split(validation=0.2, test=0.2, seed=0)
+    central = sartor.FedAvg(rounds=2).fit(MODEL, split)
+    models = sartor.Finetune(guard=False).fit(central, split)
+    with pytest.raises(DataError, match="validation rows"):
+        models.evaluate(split, part="validation")
+    given = sartor.Finetune(guard=False, learning_rate=0.01).fit(central, split)
+    given.evaluate(split, part="validation")
 
 
 def test_equal_rows_of_discrete_data():

@@ -113,3 +113,9 @@ def test_real_models_of_all_kinds(kind, spread):
             false += np.sum((called != 0) & (called * truth <= 0))
     assert false <= 0.06 * calls
     assert spread == 0 or calls > 0
+
+
+def test_of_real_models_nothing_false_is_said_by_few_test_examples():
+    found = [finetuned("classification", examples=40, seed=seed, fresh=2000) for seed in (0, 1)]
+    called, truth = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    assert np.sum((called != 0) & (called * truth <= 0)) <= 0.06 * np.sum(called != 0)

@@ -34,6 +34,7 @@ def columns_of(table: Known) -> dict[str, Any]:
 
 
 ROLES = {"client": "who", "label": "y", "domain": "dom", "time": "when", "groups": "grp"}
+"""The roles of these columns; a table has times or groups, not both."""
 
 
 def as_series(rng: Rng, values: list[Any]) -> Any:
@@ -88,6 +89,11 @@ def frames(rng: Rng, scratch: Path) -> None:
     """A table in any frame gives every client its rows; one with a defect is refused."""
     table = known(rng)
     columns, roles = columns_of(table), dict(ROLES)
+    if chance(rng, 0.95):
+        del columns[roles.pop(pick(rng, ["time", "groups"]))]
+    else:
+        with must_refuse("time and groups"):
+            from_frame(as_frame(rng, columns), **roles)
     features = [name for name in columns if name.startswith("f")]
     if chance(rng, 0.5):
         features = rng.permutation(features).tolist()[: int(rng.integers(1, len(features) + 1))]
@@ -105,9 +111,11 @@ def frames(rng: Rng, scratch: Path) -> None:
     same("feature names", data.feature_names, tuple(features))
     by_id = dict(zip(table.ids, table.domain, strict=True))
     same("domains", data.metadata["domain"].tolist(), [by_id[client] for client in data.ids])
-    same("times", data.time, table.time)
-    together = Counter(zip(table.groups, data.groups.tolist(), strict=True))
-    same("groups", len(together), len(set(table.groups)))
+    if "time" in roles:
+        same("times", data.time, table.time)
+    else:
+        together = Counter(zip(table.groups, data.groups.tolist(), strict=True))
+        same("groups", len(together), len(set(table.groups)))
     again = from_frame(frame, **roles)
     same("the fingerprint of the same frame", again.fingerprint, data.fingerprint)
 
@@ -132,7 +140,7 @@ def defect(rng: Rng, columns: dict[str, Any], roles: dict[str, Any]) -> tuple[An
             "when": [None, "soon", np.nan, [1.0]],
             "grp": [None, np.nan, "", [1]],
         }  # fmt: skip
-        name = pick(rng, holes)
+        name = pick(rng, [name for name in holes if name in columns])
         value = pick(rng, holes[name])
         if value == -1 and not isinstance(columns["y"][0], int):
             value = None  # a float may be negative

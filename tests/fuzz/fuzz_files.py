@@ -59,6 +59,7 @@ def table_file(rng: Rng, scratch: Path) -> None:
                        use_dictionary=chance(rng, 0.5))  # fmt: skip
     features = [name for name in frame.columns if name.startswith("f")]
     roles = {**ROLES, "features": features}
+    del roles["groups"]
     if chance(rng, 0.3):
         damage_bytes(rng, path)
         with may_refuse():

@@ -22,8 +22,7 @@ def numbered_rows(rng: Rng) -> tuple[Known, ClientData]:
     """A table whose first feature is the number of the row, and its data."""
     table = known(rng, kind="numbers")
     table.x[:, 0] = np.arange(len(table.who))
-    time = table.time if chance(rng, 0.7) else None
-    groups = table.groups if chance(rng, 0.3) else None
+    time, groups = pick(rng, [(table.time, None)] * 6 + [(None, table.groups)] * 3 + [(None, None)])
     return table, from_arrays(table.x, table.y, table.who, table.domain, time, groups)
 
 
@@ -114,19 +113,13 @@ def check_sizes(m: int, how: dict[str, Any], parts: list[list[int]]) -> None:
 
 
 def check_groups(table: Known, data: ClientData, found: dict[tuple[str, str], list[int]]) -> None:
-    """A client's rows of a group are in one part, and clients differ only to have training rows."""
-    for client in data.ids:
-        where = {(table.groups[i], part) for part in PARTS for i in found[client, part]}
-        same("groups in one part", len(where), len({group for group, _ in where}))
-    parts: dict[str, Counter[str]] = {}
-    for (client, part), rows in found.items():
-        for group in {table.groups[i] for i in rows}:
-            parts.setdefault(group, Counter())[part] += 1
-            alone = {table.groups[i] for i in found[client, "train"]} == {group}
-            if part == "train" and alone:
-                parts[group][part] -= 1  # perhaps only to have something to train on
-    for group, counts in parts.items():
-        sure(sum(n > 0 for n in counts.values()) <= 1, f"group {group} is in {dict(counts)}")
+    """A group is in one part, for all clients alike."""
+    parts: dict[str, set[str]] = {}
+    for (_, part), rows in found.items():
+        for row in rows:
+            parts.setdefault(table.groups[row], set()).add(part)
+    for group, where in parts.items():
+        same(f"parts of group {group}", len(where), 1)
 
 
 def trained(rng: Rng, scratch: Path) -> None:
@@ -156,7 +149,15 @@ def trained(rng: Rng, scratch: Path) -> None:
     own = known_rows.among(a, "test")
     same("test rows of the same split", int(own.sum()), 0 if distinct else int(own.sum()))
     strangers = from_arrays(table.x, table.y, [f"other {w}" for w in table.who])
-    same("rows of other clients", int(known_rows.among(strangers, "train").sum()), 0)
+    counted = Counter(row[1:] for row in used.elements())
+    alone = [row for row, n in counted.items() if n == 1]
+    telling = len(alone) >= 0.9 * used.total()
+    expected = []
+    for client in strangers.ids:
+        rows = contents_of(strangers.select([client]), "train")
+        n = sum(times for row, times in rows.items() if row[1:] in counted) if telling else 0
+        expected.append(n if n > 1 and 2 * n >= rows.total() else 0)
+    same("rows under other ids", known_rows.among(strangers, "train").tolist(), expected)
     changed = from_arrays(table.x + 1000, table.y, table.who)
     same("other rows", int(known_rows.among(changed, "train").sum()), 0)
 

@@ -107,3 +107,45 @@ def test_a_guard_is_the_default_and_saves_clients_from_local_models(validation):
     assert scores.loss.mean() < scores.baseline.loss.mean() + 0.01 < alone.loss.mean()
     same = scores.loss == scores.baseline.loss
     assert same[kept].all()  # who keeps the central model is unchanged, to the bit
+
+
+@pytest.mark.filterwarnings("ignore:Mapper")
+def test_joint_rounds_do_not_spoil_a_tuned_central_model():
+    draw = np.random.default_rng(0)
+    owner = np.repeat(np.arange(30), np.geomspace(5, 600, 30).astype(int))
+    x = draw.standard_normal((len(owner), 20))
+    x[draw.integers(len(x), size=10), 1] = 40.0
+    y = x @ (0.4 * draw.standard_normal(20)) + draw.logistic(size=len(x)) > 0
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    data = sartor.data.from_arrays(x, y.astype(int), owner).split(test=0.3, seed=0)
+    tuned = sartor.FedAvg(rounds=300, cohort=30, learning_rate=0.02, server_momentum=0.0)
+    central = tuned.fit(sartor.models.logistic(20, 2), data)
+    scores = sartor.Mapper().fit(central, data).evaluate(data)
+    assert scores.loss.mean() < central.evaluate(data).loss.mean() + 0.001
+
+
+def without_sleep(unit):
+    """Reaction times of 18 people, in milliseconds, on ten days; the days in other units."""
+    draw = np.random.default_rng(0)
+    owner, day = np.repeat(np.arange(18), 10), np.tile(np.arange(10.0), 18)
+    level, slope = 251 + 24 * draw.standard_normal(18), 10.5 + 6 * draw.standard_normal(18)
+    y = level[owner] + slope[owner] * day + 25 * draw.standard_normal(180)
+    data = sartor.data.from_arrays(unit * day[:, None], y.astype(np.float32), owner)
+    return data.split(test=0.3, seed=0), y.var()
+
+
+@pytest.mark.filterwarnings("ignore:Dapper")
+@pytest.mark.parametrize("kind", [sartor.Finetune, sartor.Dapper])
+def test_the_units_of_a_table_wreck_no_default(kind):
+    data, variance = without_sleep(24.0)
+    central = sartor.FedAvg().fit(sartor.models.linear(1), data)
+    scores = kind().fit(central, data).evaluate(data)
+    assert scores.loss.mean() < scores.baseline.loss.mean() < variance
+
+
+def test_models_that_are_worse_than_a_guess_say_so():
+    data, _ = without_sleep(1.0)
+    central = sartor.FedAvg().fit(sartor.models.linear(1), data)
+    wild = sartor.Finetune(learning_rate=1.05, guard=False).fit(central, data)
+    with pytest.warns(UserWarning, match="more than the central model .* and than a guess"):
+        wild.evaluate(data)

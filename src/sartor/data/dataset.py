@@ -33,7 +33,7 @@ from sartor.checking import (
 )
 from sartor.data.scaling import Scaling
 from sartor.data.trained import Contents
-from sartor.errors import ConfigError, DataError, nearest
+from sartor.errors import ConfigError, DataError, nearest, warn
 from sartor.randomness import Words, client_hashes, mix, uniforms
 from sartor.types import Bools, Ints
 
@@ -269,12 +269,20 @@ class ClientData:
         sizes = np.diff(self.bounds, axis=1)
         part = np.repeat(np.tile(np.arange(3), len(self)), sizes.ravel())
         draw = uniforms(mix(seed, "split", self.groups[self.rows]))
-        new = np.where(draw < test, 2, np.where(draw < test + validation, 1, 0))
-        # A client keeps at least one group to train on: the one that was furthest from being held.
-        ours = part == 0
+        ours, owner = part == 0, self.owners
+        # A client keeps at least one group to train on, the one that was furthest from being held;
+        # and what one trains on, nobody holds out.
         largest = np.zeros(len(self))
-        np.maximum.at(largest, self.owners[ours], draw[ours])
-        new = np.where(draw >= largest[self.owners], 0, new)
+        np.maximum.at(largest, owner[ours], draw[ours])
+        kept = np.unique(draw[ours & (draw == largest[owner])])
+        new = np.where(draw < test, 2, np.where(draw < test + validation, 1, 0))
+        new *= ours & ~np.isin(draw, kept)
+        wanted = (test + validation) * ours.sum()
+        if (new > 0).sum() < wanted / 2:
+            warn(
+                f"only {(new > 0).sum():,} rows are held out, and not about {wanted:,.0f}: clients "
+                "need a group to train on, and there are few groups that nobody needs"
+            )
         part = np.where(ours, new, part)
         sizes = np.zeros((len(self), 3), np.int64)
         np.add.at(sizes, (self.owners, part), 1)
@@ -522,6 +530,11 @@ def _check_structure(data: ClientData) -> None:
     for name, column in (("time", data.time), ("groups", data.groups)):
         if column is not None and column.shape != (n,):
             raise DataError(f"{name!r} needs one value for each of {n} rows, got {column.shape}")
+    if data.time is not None and data.groups is not None:
+        raise DataError(
+            "time and groups: splits and folds follow one of them; name one, such as the time, or "
+            "groups made from it, such as weeks"
+        )
     for name, values in {"seen": data.seen, **data.metadata}.items():
         if values.shape != (p,):
             raise DataError(f"{name!r} needs one value for each of {p} clients, got {values.shape}")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sartor.errors import DataError
 from sartor.randomness import Words, mix
-from sartor.types import Ints
+from sartor.types import Bools, Ints
 
 if TYPE_CHECKING:
     from sartor.data.dataset import ClientData
@@ -47,12 +47,15 @@ class Trained(NamedTuple):
         seen: the hashes of the clients that took part in central training, sorted.
         clients: the hashes of all clients that have such rows, sorted.
         rows: [clients] how many each of them has.
+        contents: the words of the rows' contents without the ids, sorted, to know clients whose
+            ids are written in another way; none where many rows of clients are alike.
     """
 
     words: Words
     seen: Words
     clients: Words
     rows: Ints
+    contents: Words = np.zeros(0, np.uint64)
 
     @classmethod
     def on(cls, data: ClientData, *, validation: bool = False, seen_only: bool = True) -> Trained:
@@ -71,7 +74,11 @@ class Trained(NamedTuple):
         rows = np.bincount(owner[used], minlength=len(data))[order]
         clients = data.hashes[order]
         seen = np.sort(data.hashes[data.seen])
-        return cls(np.sort(data.row_words[used]), seen, clients[rows > 0], rows[rows > 0])
+        contents = np.sort(data.contents.of(data.columns)[data.rows[used]])
+        if not _mostly_different(contents):
+            contents = contents[:0]
+        words = np.sort(data.row_words[used])
+        return cls(words, seen, clients[rows > 0], rows[rows > 0], contents)
 
     def with_(self, other: Trained | None, *, seen: bool = True) -> Trained:
         """Together with what was trained on before; ``seen`` are those of both, or of the other."""
@@ -82,7 +89,8 @@ class Trained(NamedTuple):
         words, counts = _larger(*mine, *theirs)
         clients, rows = _larger(self.clients, self.rows, other.clients, other.rows)
         known = np.union1d(self.seen, other.seen) if seen else other.seen
-        return Trained(np.repeat(words, counts), known, clients, rows)
+        contents = np.union1d(self.contents, other.contents)
+        return Trained(np.repeat(words, counts), known, clients, rows, contents)
 
     def among(self, data: ClientData, part: str) -> Ints:
         """[clients] how many rows of a part were trained on, at least.
@@ -95,7 +103,7 @@ class Trained(NamedTuple):
         inside = (place >= begin[owner]) & (place < end[owner])
         words = data.row_words
         known = _counts(self.words, words) > 0
-        found = np.zeros(len(data), np.int64)
+        found = self._under_other_ids(data, inside)
         if not (known & inside).any():
             return found
         # Only clients with such rows have to be looked at more closely.
@@ -116,14 +124,27 @@ class Trained(NamedTuple):
         np.add.at(found, client, both)
         return found
 
+    def _under_other_ids(self, data: ClientData, inside: Bools) -> Ints:
+        """[clients] how many of these rows were trained on as rows of clients with other ids.
+
+        A new client has them if at least half of its rows, and two of them, are known.
+        """
+        new = ~np.isin(data.hashes, self.clients)
+        if not (len(self.contents) and new.any()):
+            return np.zeros(len(data), np.int64)
+        owner = data.owners
+        contents = data.contents.of(data.columns)[data.rows]
+        known = new[owner] & (_counts(self.contents, contents) > 0)
+        rows, all_known, found = (
+            np.bincount(owner[mask], minlength=len(data))
+            for mask in (np.ones(len(owner), bool), known, known & inside)
+        )
+        return np.where((all_known > 1) & (2 * all_known >= rows), found, 0)
+
     @property
     def identifying(self) -> bool:
         """Whether the content of a row tells which row it is."""
-        if not len(self.words):
-            return True
-        same = self.words[1:] == self.words[:-1]
-        alone = ~(np.append(same, False) | np.insert(same, 0, False))
-        return bool(alone.mean() >= IDENTIFYING)
+        return _mostly_different(self.words)
 
     def refuse(self, data: ClientData, parts: tuple[str, ...], what: str, allowed: bool) -> Ints:
         """Refuse data with rows in these parts that were trained on; [clients] how many there are.
@@ -140,6 +161,8 @@ class Trained(NamedTuple):
             most = clients[np.argsort(-found[clients], kind="stable")][:3]
             named = ", ".join(f"{data.ids[k]!r}: {found[k]}" for k in most)
             more = ", ..." if len(clients) > len(most) else ""
+            if not np.isin(data.hashes[clients], self.clients).all():
+                more += "; some under other ids, as 001 and 1 are"
             raise DataError(
                 f"{int(found.sum()):,} {' and '.join(parts)} rows of {len(clients):,} clients "
                 f"({named}{more}) were trained on by this model, so {what} would look better than "
@@ -173,6 +196,15 @@ def _larger(a: Words, times: Ints, b: Words, often: Ints) -> tuple[Words, Ints]:
     return words, counts
 
 
+def _mostly_different(words: Words) -> bool:
+    """Whether most of these sorted words are there once."""
+    if not len(words):
+        return True
+    same = words[1:] == words[:-1]
+    alone = ~(np.append(same, False) | np.insert(same, 0, False))
+    return bool(alone.mean() >= IDENTIFYING)
+
+
 def _counts(known: Words, words: Words) -> Ints:
     """How often each word is among sorted ones."""
     return np.searchsorted(known, words, "right") - np.searchsorted(known, words, "left")
@@ -198,12 +230,9 @@ def _content_words(columns: Mapping[str, npt.NDArray[Any]]) -> Words:
 
 
 def _block_words(block: npt.NDArray[Any]) -> Words:
-    """[rows] a word for the values of each row, whatever type they are stored in."""
+    """[rows] a word for the values of each row as models see them, whatever their type."""
     flat = np.ascontiguousarray(block).reshape(len(block), -1)
-    if flat.dtype.kind == "f":
-        flat = flat.astype(np.float32) + np.float32(0)  # −0 and 0 are equal
-    elif flat.shape[1] == 1:
-        flat = flat.astype(np.int64)
+    flat = flat.astype(np.float32) + np.float32(0)  # −0 and 0 are equal
     raw = np.ascontiguousarray(flat).view(np.uint8).reshape(len(block), -1)
     wide = -(-raw.shape[1] // 8) * 8
     if wide != raw.shape[1]:

@@ -269,6 +269,7 @@ class Comparison:
             independently (see `mean_test`).
         wilcoxon: p-value of Wilcoxon's signed-rank test.
         better, worse, equal: shares of the clients for which a is better than b, and so on.
+        trained_rows: test examples that a method was trained on, if that was allowed.
     """
 
     a: str
@@ -283,13 +284,14 @@ class Comparison:
     better: float
     worse: float
     equal: float
+    trained_rows: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as plain JSON values; None where one is not finite."""
         return jsonable(dataclasses.asdict(self))
 
     def __str__(self) -> str:
-        verdict = "cannot be told from"
+        verdict, marked = "cannot be told from", self.trained_rows > 0
         if self.p_value < 0.05:
             verdict = "is better than" if self.difference > 0 else "is worse than"
         low, high = self.interval
@@ -300,6 +302,8 @@ class Comparison:
             f"{'no interval' if math.isnan(low) else interval}; p = {self.p_value:.2g}, Wilcoxon "
             f"p = {self.wilcoxon:.2g}), better for {self.better:.0%} of the clients, worse for "
             f"{self.worse:.0%}, equal for {self.equal:.0%}."
+            + f" TOO GOOD: {self.trained_rows:,} test examples were trained on."
+            * marked
         )
 
 
@@ -342,6 +346,7 @@ def compare(a: Scores, b: Scores, metric: Metric = "accuracy", seed: int = 0) ->
     with np.errstate(invalid="ignore"):
         mean = float(d.mean())
     low, high, rough = mean_interval(d)
+    zero = np.zeros(1, np.int64)
     return Comparison(
         a=a.method,
         b=b.method,
@@ -355,6 +360,7 @@ def compare(a: Scores, b: Scores, metric: Metric = "accuracy", seed: int = 0) ->
         better=float(np.mean(d > 0)),
         worse=float(np.mean(d < 0)),
         equal=float(np.mean(d == 0)),
+        trained_rows=sum(int(of.extra.get("trained_rows", zero).sum()) for of in (a, b)),
     )
 
 

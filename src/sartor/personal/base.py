@@ -122,7 +122,7 @@ class Personal(abc.ABC):
                 go through the host's memory. Every evaluation makes them again; choices are made
                 once.
             allow_trained: whether validation and test parts may hold rows that the central model
-                was trained on. Choices by them lean towards it, and scores are marked.
+                was trained on. Choices by them lean towards it, and scores of such rows are marked.
             inputs: what only some algorithms take, such as ``public`` and ``sampler`` of Dapper.
 
         Returns:

@@ -124,7 +124,7 @@ class Dapper(Personal):
         else:
             sample = clients_sample(task.data, *by_cluster)
         return Interpolation(
-            sample, mix(task.seed, "personal", task.data.hashes), self.r, self.step
+            sample, mix(task.seed, "personal", task.data.hashes), self.r, self.step, public
         )
 
     def check(
@@ -165,12 +165,14 @@ class Interpolation(Source):
         words: [clients] their randomness.
         r: draws for each example of the client.
         step: replace examples with probability 1 − λ, or add r times as many.
+        public: the public data that Ĉ is, if it is.
     """
 
     sample: Sample
     words: Words
     r: int
     step: Step
+    public: ClientData | None = None
 
     @property
     def mixing(self) -> Interpolation:  # type: ignore[override]

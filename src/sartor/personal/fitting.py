@@ -76,6 +76,7 @@ class Work(NamedTuple):
         progress: whether to show progress bars.
         interrupts: whether somebody has asked to stop.
         guard: whether clients may keep the central model.
+        searched: whether held-out examples have chosen the step size.
     """
 
     algorithm: Personal
@@ -87,6 +88,7 @@ class Work(NamedTuple):
     progress: bool | None
     interrupts: Interrupts
     guard: bool
+    searched: bool = False
 
     @property
     def name(self) -> str:
@@ -241,8 +243,11 @@ class Work(NamedTuple):
     def _trained(self) -> Trained:
         """The rows that the models were trained on or chosen by, and those of the central model."""
         central, (_, select) = self.task.central, self.algorithm.choices()
-        both = self.chooses and select != "train"
+        chosen = self.chooses and select != "train"
+        both = chosen or (self.searched and select == "holdout")
         mine = Trained.on(self.task.data, validation=both, seen_only=False)
+        if self.source.public is not None:
+            mine = Trained.on(self.source.public, seen_only=False).with_(mine, seen=False)
         return mine.with_(central.trained if central else None, seen=False)
 
 
@@ -317,7 +322,7 @@ def fit(
     source = algorithm.trains_on(task, **inputs)
     identity = _identity(algorithm, task, source)
     with Interrupts() as interrupts:
-        algorithm = _with_step_size(algorithm, task, inputs, interrupts)
+        given, algorithm = algorithm, _with_step_size(algorithm, task, inputs, interrupts)
     recipe = algorithm.recipe(task.model, data)
     store: ModelStore | None = None
     if keep:  # finished models of other work are refused now, and unfinished ones deleted
@@ -330,7 +335,10 @@ def fit(
         )
     with Interrupts() as interrupts:
         guard = guards(algorithm, recipe.objective, task.given)
-        work = Work(algorithm, task, recipe, source, identity, folder, progress, interrupts, guard)
+        work = Work(
+            algorithm, task, recipe, source, identity, folder, progress, interrupts, guard,
+            searched=algorithm is not given,
+        )  # fmt: skip
         decided, cost = work.decide()
         both = work.chooses and algorithm.choices().select != "train"
         jobs = everybody(

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central import CentralModel
+from sartor.central.guessing import WORSE, Guess
 from sartor.central.manifest import FORMAT, TRAINED, VERSION, is_models, refuse_loss, write_manifest
 from sartor.central.model import (
     as_inputs,
@@ -47,7 +48,7 @@ from sartor.engine import (
     ragged,
     score_shared,
 )
-from sartor.errors import ConfigError, DataError
+from sartor.errors import ConfigError, DataError, warn
 from sartor.evaluation import Scores
 from sartor.files import replacing, save_tree
 from sartor.locks import locked
@@ -288,7 +289,23 @@ class PersonalModels:
         scores = make_scores(
             name, self.model, data, clients, part, own, extra, self.trained, baseline
         )
+        if baseline is not None:
+            self._warn_of_harm(scores, baseline, data, data.rows[positions(data, clients, part)])
         return mark_trained(scores, found[clients])
+
+    def _warn_of_harm(self, scores: Scores, baseline: Scores, data: ClientData, rows: Ints) -> None:
+        """Warn of models that are worse than the central one and than a guess: they diverged."""
+        mine, before = (float(of.example_loss.mean(dtype=np.float64)) for of in (scores, baseline))
+        if mine <= WORSE * before or not data.seen.any():
+            return
+        guess = Guess.of(self.model, data)
+        usual = float(guess.losses(self.model, data.columns["y"][rows]).mean())
+        if mine > WORSE * usual:
+            warn(
+                f"{scores.method}: the clients' own models lose {mine:.4g} on average, more than "
+                f"the central model ({before:.4g}) and than a guess ({guess.words}: {usual:.4g}); "
+                "leave learning_rate and guard at their defaults, or take smaller steps"
+            )
 
     def _keeping(self, own: Scored, data: ClientData, clients: Ints, part: str) -> Scored:
         """The same results, where clients that keep the central model have exactly its results."""

@@ -43,10 +43,12 @@ class Source:
     Attributes:
         mixing: what is mixed into the clients' batches, if anything.
         fingerprint: what models depend on in addition to the clients' data.
+        public: further data whose training parts clients train on.
     """
 
     mixing: Mixing | None = None
     fingerprint: str = ""
+    public: ClientData | None = None
 
     def train(
         self, task: Task, recipe: Recipe, jobs: Jobs, done: Bools, *, fetch: bool
