@@ -278,3 +278,28 @@ def test_what_is_barred_is_not_chosen():
     found = decide(losses, None, size, barred=("local",))
     assert (best(found.score) == "global").all() and found.gain["local"].mean() > 0.3
     assert np.nanmean(found.paid) == 0
+
+
+def test_where_nothing_is_gained_little_is_promised():
+    """The best of six candidates that are as good as the global model only looks better."""
+    promised = []
+    for seed in range(60):
+        draw = np.random.default_rng(seed)
+        size = draw.integers(4, 30, 30)
+        owner = np.repeat(np.arange(30), size)
+        base = draw.exponential(1.0, len(owner))
+        loss = {f"λ = {k}": base + 0.5 * draw.normal(size=len(owner)) for k in range(6)}
+        found = decide(held_out(owner, {"global": base, **loss}, size[owner]), None, size)
+        promised.append(np.nanmean(found.worth))
+    assert np.mean(promised) < 0.01
+
+
+def test_what_cannot_be_tried_out_is_not_advised():
+    """No client has examples in both halves, as where half of them leave and others come later."""
+    owner, fold = np.repeat(np.arange(40), 10), np.repeat(np.arange(40) % 2, 10)
+    for seed in range(20):
+        base = np.random.default_rng(seed).exponential(1.0, 400)
+        loss = {"local": base - 0.1 * np.random.default_rng(100 + seed).random(400)}
+        all_losses = held_out(owner, {"global": base, **loss}, np.full(400, 30), fold)
+        found = decide(all_losses, None, np.full(40, 40))
+        assert set(best(found.score)) == {"global"}

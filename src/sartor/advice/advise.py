@@ -166,6 +166,12 @@ def assemble(
     if not np.ptp(bounds["cluster"]):  # one cluster is the global model
         barred.append("cluster")
     decision = decide(losses, fewer, size, barred)
+    if np.isfinite(decision.paid).sum() < 2:
+        warn(
+            "fewer than two clients have examples in both halves of the folds, so nothing can be "
+            "tried out, and all clients are advised to join; advice needs more clients with more "
+            "examples, or, by time, clients that are there in both of the last two periods"
+        )
     # Interpolation is one candidate: the λ with the best score.
     chosen = np.argmax([decision.score[name] for name in lambdas or SHARING[:1]], axis=0)
 

@@ -217,7 +217,7 @@ def _best_trust(judged: _Judged) -> tuple[int, bool]:
     halves = judged.worth[:, :, known]
     gained = halves.mean(axis=0)
     if gained.shape[1] < 2:
-        return 0, True
+        return 0, False
     largest = 1 + int(gained[1:].mean(axis=1).argmax())
     taken = largest if _pays(gained[largest] - gained[1]) else 1
     level = next((n for n in (taken, largest) if _pays(gained[n] - gained[0])), 0)
