@@ -154,10 +154,10 @@ def test_seats_for_a_rare_domain_leave_the_mean_update_unchanged(weights, counts
 
 def test_runs_with_a_rare_domain_resume_and_ignore_the_order_of_clients(tmp_path):
     data = rare_domain(0.01, clients=200, each=4)
-    algorithm = sartor.Agnostic(rounds=12)
+    algorithm = sartor.Agnostic(rounds=12, learning_rate=0.05)
     whole = algorithm.fit(LOGISTIC, data, seed=3)
     path = tmp_path / "checkpoint"
-    sartor.Agnostic(rounds=5).fit(LOGISTIC, data, seed=3, checkpoint=path)
+    sartor.Agnostic(rounds=5, learning_rate=0.05).fit(LOGISTIC, data, seed=3, checkpoint=path)
     resumed = algorithm.fit(LOGISTIC, data, seed=3, checkpoint=path)
     jax.tree.map(np.testing.assert_array_equal, resumed.params, whole.params)
     turned = data.select(data.ids[::-1])

@@ -126,17 +126,21 @@ class FedAvg(Central):
 
         def optimizer(job: Job) -> optax.GradientTransformation:
             steps = self.epochs * jnp.ceil(job.size / self.batch)
-            rate = self.step_size(self.learning_rate, cohort.model, steps, cohort.round)
+            done = cohort.round / self.rounds
+            rate = self.step_size(self.learning_rate, cohort.model, steps, done)
             return build(self.client_optimizer, rate)
 
         return optimizer
 
-    def step_size(self, rate: float | Automatic, model: Model, steps: Any, round: Any = 0) -> Any:
-        """The size of each of a client's steps in a round; momentum makes more of it later on."""
+    def step_size(self, rate: float | Automatic, model: Model, steps: Any, done: Any = 0.0) -> Any:
+        """The size of each of a client's steps, after a share of the rounds is done.
+
+        Momentum makes more of it later on.
+        """
         if not isinstance(rate, Automatic):
             return rate
         momentum = 0.0 if self.server_optimizer else self.server_momentum or 0.0
-        return rate.at(round, steps, model.curvature) * (1 - momentum)
+        return rate.at(done, steps, model.curvature) * (1 - momentum)
 
     def notes(self, state: Any) -> dict[str, jax.Array]:
         """What the history of a run keeps of the state before every round."""

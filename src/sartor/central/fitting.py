@@ -132,18 +132,18 @@ def _evenness(what: Fit) -> float:
     class, if probabilities are right on average. This holds for the logistic model.
     """
     model = what.model
-    if model.informed is None or model.scale != "whiten":
+    if model.kind == "regression" or model.informed is None or model.scale != "whiten":
         return 1.0
     shares = np.exp(Guess.of(model, what.data).value)
     return float(min(model.curvature / (shares * (1 - shares)).max(), RAREST))
 
 
 def _informed(state: Any, what: Fit) -> Any:
-    """A first state whose hypotheses predict the shares of the classes."""
+    """A first state whose hypotheses predict the shares of the classes, or the mean target."""
     model = what.model
     assert model.informed is not None
-    shares = jnp.asarray(Guess.of(model, what.data).value, jnp.float32)
-    hypotheses = jax.vmap(model.informed, (0, None))(state.hypotheses, shares)
+    guess = jnp.asarray(Guess.of(model, what.data).value, jnp.float32)
+    hypotheses = jax.vmap(model.informed, (0, None))(state.hypotheses, guess)
     return state._replace(hypotheses=hypotheses)
 
 

@@ -100,8 +100,8 @@ def warn_of_few_steps(trained: CentralModel, data: ClientData) -> None:
     """Warn where one logistic model ends above the lowest loss that it could have.
 
     Features with long tails need many more steps than others. Half of the squared Newton decrement
-    says how far the loss on training examples could still fall. Some examples are enough; they
-    alone make it about half of the number of parameters by that of examples.
+    says how far the loss on training examples could still fall. Some examples are enough. On fresh
+    ones, a solver would lose about the number of parameters by that of examples again.
     """
     model, leaves = trained.model, jax.tree.leaves(trained.hypotheses)
     parameters = sum(leaf[0].size for leaf in leaves)
@@ -125,7 +125,7 @@ def warn_of_few_steps(trained: CentralModel, data: ClientData) -> None:
     ]  # fmt: skip
     # The least of many solutions: equal changes of all classes change nothing.
     short = float(gradient @ np.linalg.lstsq(np.block(blocks), gradient, rcond=1e-9)[0]) / 2
-    if short - parameters / (2 * len(x)) > SHORT:
+    if short - parameters / len(x) > SHORT:
         warn(
             f"{trained.algorithm['name']} ends about {short:.2g} above the lowest loss that a "
             "logistic model has on training examples. Train for more rounds, or give features with "

@@ -143,7 +143,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def is_models(path: Path) -> bool:
     """Whether a directory holds models saved by Sartor and nothing else."""
     names = {file.name for file in path.iterdir() if not is_unfinished(file)}
-    if MANIFEST not in names or foreign(names):
+    if MANIFEST not in names:  # a damaged central model may be made anew; of clients' nobody knows
+        return bool(names) and names <= {"central.safetensors", TRAINED}
+    if foreign(names):
         return False
     found = read_json(path / MANIFEST)
     return isinstance(found, dict) and found.get("format") == FORMAT
@@ -154,7 +156,7 @@ def refuse_loss(directory: AnyPath, clients: Collection[str], replace: bool) -> 
     path = Path(directory).expanduser()
     if replace or not path.is_dir() or not is_models(path):
         return
-    there = read_json(path / MANIFEST).get("clients")
+    there = read_json(path / MANIFEST).get("clients") if (path / MANIFEST).exists() else None
     lost = [client for client in there if client not in clients] if there else []
     if lost:
         named = ", ".join(map(repr, lost[:3])) + (" …" if len(lost) > 3 else "")

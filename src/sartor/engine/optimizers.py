@@ -84,7 +84,7 @@ class Optimizer:
 class Automatic:
     """A step size that needs no choosing, for features on one scale.
 
-    All steps of a client in round t, counted from 0, add up to first / (1 + t / 10), divided by the
+    All steps of a client in round t, counted from 0, add up to first · (1 − t/T)², divided by the
     curvature of the loss. So clients count by their weights, and not by how many steps they take;
     and late steps are too small to carry clients away from each other. Where training diverges, it
     starts anew with half the step size.
@@ -93,18 +93,18 @@ class Automatic:
         first: what a client's steps in the first round add up to, with all that the server's
             momentum makes of them later on.
 
-    >>> Automatic(0.5).at(round=10, steps=4, curvature=0.25)
-    0.25
+    >>> Automatic(0.5).at(done=0.5, steps=4, curvature=0.25)
+    0.125
     """
 
-    first: Positive = traced(0.25)
+    first: Positive = traced(0.5)
 
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def at(self, round: Any, steps: Any, curvature: float) -> Any:
-        """The size of each of so many steps in a round."""
-        return self.first / curvature / steps / (1 + round / 10)
+    def at(self, done: Any, steps: Any, curvature: float) -> Any:
+        """The size of each of so many steps when a share of the rounds is done."""
+        return self.first / curvature / steps * (1 - done) ** 2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,9 +47,9 @@ class Model:
         scale: how features are scaled before the model sees them, by statistics of the training
             parts: ``"standardize"``, ``"whiten"`` (which also makes them uncorrelated), or not at
             all. Trained models remember the statistics.
-        informed: ``(params, log_shares) -> params``: a random hypothesis that first predicts the
-            shares of the classes, whatever the input. Central training with automatic step sizes
-            begins there.
+        informed: ``(params, prediction) -> params``: a hypothesis that begins with a prediction
+            for whatever input: the log-shares of the classes, or the mean target. Central training
+            with automatic step sizes begins there.
         spec: name and arguments of the factory that made the model, so that saved models can be
             loaded without pickle; ``None`` for models of the user's own functions.
 

@@ -151,8 +151,8 @@ def _perceptron(
             return z[:, 0] if out == 1 else z
         return log_softmax(z)
 
-    def informed(params: Params, log_shares: jax.Array) -> Params:
-        return {**params, last: {**params[last], "b": log_shares}}
+    def informed(params: Params, prediction: jax.Array) -> Params:
+        return {**params, last: {**params[last], "b": prediction}}
 
     spec: dict[str, Any] = {"name": "linear" if regression else "logistic"}
     spec["features"] = shape[0] if len(shape) == 1 else shape
@@ -170,7 +170,7 @@ def _perceptron(
         input_shape=shape,
         smoothing=smoothing,
         scale=how if scale and len(shape) == 1 else None,
-        informed=None if regression else informed,
+        informed=informed,
         spec=spec,
     )
 

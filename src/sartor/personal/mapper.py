@@ -253,7 +253,7 @@ class Joint(Central, listed=False):
 
         def eta(steps: Any) -> Any:
             rate = mapper.central_learning_rate
-            return self.rule.step_size(rate, cohort.model, steps, cohort.round)
+            return self.rule.step_size(rate, cohort.model, steps, cohort.round / self.rounds)
 
         def sgd(job: Job) -> optax.GradientTransformation:
             return optax.sgd(eta(mapper.central_epochs * jnp.ceil(job.size / mapper.batch)))
