@@ -38,7 +38,7 @@ WORDS = {
     '{name = "logistic", features = 4, classes = 2}',
     "Optimizer": "a sartor.Optimizer, or in a configuration a table such as "
     '{name = "adam", learning_rate = 0.01}',
-    "CentralModel": "a central model, as FedAvg().fit(...) gives",
+    "CentralModel": "a central model, as FedAvg().fit(...) and models.central give",
     "PersonalModels": "personal models, as Finetune().fit(...) gives",
     "Automatic": "sartor.engine.Automatic(...)",
     "Searched": "sartor.engine.Searched(...)",

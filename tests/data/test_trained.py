@@ -191,3 +191,19 @@ def test_words_survive_order_and_type(seed):
     changed[0, 0] += 1
     third = sartor.data.from_arrays(changed, y, owner)
     assert (words != part_words(third, everyone, "train")).sum() == 1
+
+
+def test_labels_of_a_late_client_are_numbered_as_the_model_does():
+    x, y, owner = table()
+    words = np.array(["low", "mid"])[y]
+    central = sartor.FedAvg(rounds=1).fit(MODEL, sartor.data.from_arrays(x, words, owner))
+    late = sartor.data.from_arrays(x[:9] + 1, ["mid"] * 9, ["late"] * 9)
+    with pytest.raises(DataError, match="with_labels"):
+        sartor.Finetune(epochs=1).fit(central, late)
+    late = sartor.data.with_labels(late, central.label_names)
+    models = sartor.Finetune(epochs=1).fit(central, late)
+    assert set(models.predict("late", x[:5])) <= {"low", "mid"}
+    with pytest.raises(DataError, match="'low' is not among"):
+        sartor.data.with_labels(sartor.data.from_arrays(None, ["low"], ["a"]), ["mid"])
+    with pytest.raises(DataError, match="are numbers"):
+        sartor.data.with_labels(sartor.data.from_arrays(None, [1], ["a"]), ["mid"])

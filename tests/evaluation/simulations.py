@@ -52,6 +52,17 @@ def bad_loss(rng, clients):
     return mean * rng.gamma(4.0, 0.25, size=clients), 0.57
 
 
+def rare_loss(rng, clients):
+    """The same for every fiftieth client."""
+    mean = np.where(rng.random(clients) < 0.02, 3.0, 0.3)
+    return mean * rng.gamma(4.0, 0.25, size=clients), 0.354
+
+
+def long_tail(rng, clients):
+    """The exponential of a normal score with a standard deviation of 2."""
+    return rng.lognormal(0.0, 2.0, size=clients), math.exp(2.0)
+
+
 def sized(rng, clients):
     """Skewed scores of clients that count by their size, on which the score depends."""
     size = rng.integers(1, 10, size=clients)
@@ -174,6 +185,7 @@ def main(trials=4000):
     draws = {
         "normal": normal, "exponential": exponential, "10% bad: accuracy 0.2 instead of 0.9":
         bad_accuracy, "10% bad: loss 3 instead of 0.3": bad_loss,
+        "2% bad: loss 3 instead of 0.3": rare_loss, "lognormal, σ = 2": long_tail,
         "weighted by size, which they depend on": sized,
     }  # fmt: skip
     rows = [[name, *(coverage(d, n, trials) for n in sizes)] for name, d in draws.items()]

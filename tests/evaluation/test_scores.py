@@ -282,3 +282,11 @@ def test_a_range_belongs_to_each_example_and_is_selected_with_it():
     for wrong in (ranges[:2], ranges[:, ::-1], ranges * np.nan):
         with pytest.raises(DataError, match="example_range must hold a least and a most"):
             Scores("a", **facts, example_loss=np.ones(3), example_range=wrong)
+
+
+def test_intervals_stay_where_scores_can_be():
+    facts = dict(client=tuple("abcdef"), size=[5] * 6, test_size=[2] * 6, seen=[True] * 6)
+    right = [1.0, 1, 0, 1, 1, 1, 0, 1, 1, 1, 1, 1]
+    found = Scores("m", **facts, example_loss=[0.01, 9.0] + [0.01] * 10, example_correct=right)
+    summary = found.summary()
+    assert summary.accuracy.interval[1] == 1.0 and summary.loss.interval[0] == 0.0

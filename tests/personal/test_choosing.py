@@ -149,3 +149,15 @@ def test_models_that_are_worse_than_a_guess_say_so():
     wild = sartor.Finetune(learning_rate=1.05, guard=False).fit(central, data)
     with pytest.warns(UserWarning, match="more than the central model .* and than a guess"):
         wild.evaluate(data)
+
+
+def test_scores_say_who_keeps_the_central_model():
+    draw = np.random.default_rng(0)
+    x, y = draw.standard_normal((400, 3)), draw.integers(0, 2, 400)
+    data = sartor.data.from_arrays(x, y, np.arange(400) % 10).split(test=0.3, seed=0)
+    central = sartor.FedAvg(rounds=5).fit(sartor.models.logistic(3, 2), data)
+    guarded = sartor.Finetune(epochs=30, learning_rate=0.5).fit(central, data)
+    scores = guarded.evaluate(data)
+    kept = [guarded.clients[client]["kept"] for client in scores.client]
+    assert any(kept) and scores.extra["kept"].tolist() == kept
+    assert (scores.loss == scores.baseline.loss)[kept].all()

@@ -114,6 +114,11 @@ class Advice:
             raw = "" if found["held_out"] is None else f"({found['held_out']:+.4f})"
             share = "" if found["share"] is None else f"{found['share']:+.1%}"
             lines.append(f"{name:<14}{found['gain']:+9.4f} {share:>7} {raw}")
+        others = [
+            found["gain"] or 0.0 for name, found in self.policies().items() if name != "as advised"
+        ]
+        if self.shares()["global"] == 1 and max(others, default=0.0) > 0:
+            lines.append("None of them clearly gained on held-out parts that had not chosen it.")
         told = ~self.vacuous
         said = "The bounds promise nothing here: all are larger than the largest loss."
         if told.any():

@@ -236,8 +236,8 @@ def _worse_than_a_guess(losses: HeldOutLosses, words: str, guessed: Floats) -> l
     if "global" in worse:
         raise DataError(
             f"the global model loses {means['global']:.4g} on held-out examples, more than a guess "
-            f"({words}: {usual:.4g}), so gains over it mean nothing; train it better (--set "
-            "central.rounds=500, or another central.learning_rate), or look at the data"
+            f"({words}: {usual:.4g}), so gains over it mean nothing; train it better (more rounds, "
+            "central=FedAvg(rounds=500) or --set central.rounds=500), or look at the data"
         )
     if worse:
         named = ", ".join(f"{name} {mean:.4g}" for name, mean in worse.items())

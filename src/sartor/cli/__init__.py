@@ -127,7 +127,7 @@ def advise_command(
 
     The advice comes from an experiment. Models are trained on part of each client's training
     examples and scored on the rest. The paper's bounds are shown next to it. --set takes the tables
-    central, cluster, local, interpolation, advice and engine.
+    model, central, cluster, local, interpolation, advice and engine.
     """
     rules = options.given(bound=bound, delta=delta, folds=folds)
     changes = [*(overrides or []), *(f"advice.{key}={value}" for key, value in rules.items())]

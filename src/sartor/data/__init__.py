@@ -7,6 +7,7 @@ from sartor.data.download import download
 from sartor.data.files import open
 from sartor.data.handwriting import handwriting
 from sartor.data.info import Description, OrderShift, describe, order_shift
+from sartor.data.names import with_labels
 from sartor.data.synthetic import synthetic, synthetic_distributions
 from sartor.data.tables import from_frame
 
@@ -26,4 +27,5 @@ __all__ = [
     "order_shift",
     "synthetic",
     "synthetic_distributions",
+    "with_labels",
 ]

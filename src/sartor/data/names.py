@@ -1,8 +1,14 @@
 """The names behind class and feature numbers, which a model and its data have to share."""
 
+import dataclasses
+from collections.abc import Sequence
 from itertools import zip_longest
 
+import numpy as np
+
+from sartor.checking import checks_arguments
 from sartor.data.dataset import ClientData
+from sartor.data.trained import Contents
 from sartor.errors import DataError
 
 Names = tuple[str, ...] | None
@@ -27,8 +33,35 @@ def check_names(
     if data.label_names != labels:
         raise DataError(
             f"{whose} other labels: {_first(labels, data.label_names)}, so class numbers do not "
-            "mean the same; build both data sets from one table, or give the labels as integers"
+            "mean the same; number the labels as the model does, "
+            "sartor.data.with_labels(data, model.label_names), or build both data sets from one "
+            "table"
         )
+
+
+@checks_arguments
+def with_labels(data: ClientData, label_names: Sequence[str]) -> ClientData:
+    """The same clients, whose labels are numbered in the order of these words.
+
+    Data of new clients may lack some words, and numbers the others in its own way.
+
+    >>> from sartor.data import from_arrays
+    >>> late = from_arrays(None, ["mid", "high"], ["a", "a"])
+    >>> with_labels(late, ["low", "mid", "high"]).client("a")["y"].tolist()
+    [1, 2]
+    """
+    if data.label_names is None:
+        raise DataError("the labels of this data are numbers, and no words: they cannot be renamed")
+    place = {word: number for number, word in enumerate(label_names)}
+    unknown = [word for word in data.label_names if word not in place]
+    if unknown or len(place) < len(label_names):
+        what = f"the label {unknown[0]!r} is not among" if unknown else "a label appears twice in"
+        raise DataError(f"{what} label_names={list(label_names)}; give every word once")
+    numbers = np.array([place[word] for word in data.label_names])
+    columns = {**data.columns, "y": numbers[data.columns["y"]]}
+    return dataclasses.replace(
+        data, columns=columns, label_names=tuple(label_names), contents=Contents()
+    )
 
 
 def refuse_words(data: ClientData) -> None:

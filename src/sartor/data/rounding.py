@@ -108,10 +108,13 @@ def check_values(data: ClientData, name: str, column: Column) -> None:
             row = block.start + int(where[0])
             entry = entry_of(row)
             k = data.owner_of(entry)
-            need = "labels are counted from 0" if signed_label else "a finite number is needed"
+            need = (
+                "labels are counted from 0; number them so (0 and 1 for -1 and 1), or give them as "
+                "words" if signed_label else "a finite number is needed; correct or drop the row"
+            )  # fmt: skip
             raise DataError(
                 f"client {data.ids[k]!r}, column {name!r}, row {entry - data.bounds[k, 0]} of the "
-                f"client ({row} in all): {values[where]} found, {need}; correct or drop the row"
+                f"client ({row} in all): {values[where]} found, {need}"
             )
         rounding.add(values, partial(owner_of, block.start))
     rounding.refuse()

@@ -164,7 +164,8 @@ class Trained(NamedTuple):
             if not np.isin(data.hashes[clients], self.clients).all():
                 more += "; some under other ids, as 001 and 1 are"
             raise DataError(
-                f"{int(found.sum()):,} {' and '.join(parts)} rows of {len(clients):,} clients "
+                f"{int(found.sum()):,} {' and '.join(parts)} rows of {len(clients):,} "
+                f"client{'s' * (len(clients) > 1)} "
                 f"({named}{more}) were trained on by this model, so {what} would look better than "
                 "it is; use the split that the model was fitted on, or split once and keep it. "
                 "allow_trained=True does it all the same, and marks the scores"

@@ -308,8 +308,10 @@ class Comparison:
 
 
 @checks_arguments
-def compare(a: Scores, b: Scores, metric: Metric = "accuracy", seed: int = 0) -> Comparison:
+def compare(a: Scores, b: Scores, metric: Metric | None = None, seed: int = 0) -> Comparison:
     """Compare two methods client by client; positive means a is better, whatever the metric.
+
+    The metric is accuracy where both have it, and loss elsewhere.
 
     >>> from sartor.evaluation import Scores
     >>> facts = dict(client=("k1", "k2"), size=[5, 5], test_size=[1, 1], seen=[True, True])
@@ -319,6 +321,9 @@ def compare(a: Scores, b: Scores, metric: Metric = "accuracy", seed: int = 0) ->
     0.75
     """
     _check_scores(a=a, b=b)
+    if metric is None:
+        both = a.example_correct is not None and b.example_correct is not None
+        metric = "accuracy" if both else "loss"
     if set(a.client) != set(b.client):
         only = sorted(set(a.client) ^ set(b.client))
         raise DataError(

@@ -174,8 +174,12 @@ def _over(scores: Scores, mask: Bools, verdicts: Mapping[Metric, Gains]) -> Summ
     return Summary(scores.method, int(mask.sum()), int(weights.sum()), **found)
 
 
-def _estimate(values: Floats) -> tuple[float, tuple[float, float], bool]:
+def _estimate(
+    values: Floats, least: float = -math.inf, most: float = math.inf
+) -> tuple[float, tuple[float, float], bool]:
     low, high, rough = mean_interval(values)
+    if not math.isnan(low):
+        low, high = max(low, least), min(high, most)
     with np.errstate(invalid="ignore"):
         return float(values.mean()), (low, high), rough
 
@@ -183,7 +187,7 @@ def _estimate(values: Floats) -> tuple[float, tuple[float, float], bool]:
 def _spread(values: Floats, weights: Any, higher_is_better: bool) -> Spread:
     found = quantiles(values, [q / 100 for q in PERCENTILES]).tolist()
     return Spread(
-        *_estimate(values),
+        *_estimate(values, 0.0, 1.0 if higher_is_better else math.inf),
         weighted_mean=float(np.average(values, weights=weights)),
         percentiles=dict(zip(PERCENTILES, found, strict=True)),
         worst_decile=worst_decile(values, higher_is_better),

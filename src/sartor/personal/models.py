@@ -257,7 +257,7 @@ class PersonalModels:
         missing = [data.ids[k] for k in clients if data.ids[k] not in self.clients]
         if missing:
             raise DataError(
-                f"{len(missing)} clients have no model here ({missing[0]!r} …); fit them too, or "
+                f"clients without a model here: {len(missing)} ({missing[0]!r}); fit them too, or "
                 "leave them out with data.select"
             )
         found = refuse_trained(self.trained, data, part, allow_trained)
@@ -279,6 +279,9 @@ class PersonalModels:
             own = self._keeping(own, data, clients, part)
             if self.given.q > 1:
                 extra["cluster"] = cluster
+        kept = np.array([bool(self.clients[data.ids[k]].get("kept")) for k in clients])
+        if kept.any():
+            extra["kept"] = kept
         if len(everybody):
             extra["mixture_loss"] = mixed
             if self.given is not None:

@@ -147,8 +147,13 @@ def _extremes(record: Record, changes: Mapping[str, Floats]) -> dict[str, Row]:
 
 
 def choices(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The λ and the clusters that clients chose, if there was a choice."""
-    found: dict[str, Any] = {}
+    """The λ and the clusters that clients chose, and who kept the central model, if any did."""
+    kept = {
+        name: counts["kept"]["kept"] / sum(counts["kept"].values())
+        for name, counts in chosen.items()
+        if "kept" in counts
+    }
+    found: dict[str, Any] = {"kept": {name: {"share": part} for name, part in kept.items()}}
     for what in ("lambda", "cluster"):
         methods = {name: counts[what] for name, counts in chosen.items() if what in counts}
         keys = sorted_keys(methods.values())
@@ -159,7 +164,7 @@ def choices(chosen: Mapping[str, Any]) -> dict[str, Any]:
             name: {"shares": {key: n / sum(counts.values()) for key, n in counts.items()}}
             for name, counts in methods.items()
         }
-    return found if found["lambda"] or found["cluster"] else {}
+    return found if kept or found["lambda"] or found["cluster"] else {}
 
 
 def sorted_keys(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -186,6 +186,15 @@ def _results(
 
 
 def _chosen(scores: Scores) -> dict[str, dict[str, int]]:
-    """How many clients have each λ and each cluster, if the method has any."""
-    names = [name for name in ("lambda", "cluster") if name in scores.extra]
-    return {name: dict(Counter(f"{v:g}" for v in np.sort(scores.extra[name]))) for name in names}
+    """How many clients have each λ and cluster, if the method has any, and keep the central model.
+
+    The λ of a client that keeps the central model says nothing.
+    """
+    kept = scores.extra.get("kept", np.zeros(len(scores), np.bool_))
+    found = {"kept": {"kept": int(kept.sum()), "own": int((~kept).sum())}} if kept.any() else {}
+    if "cluster" in scores.extra:
+        found["cluster"] = dict(Counter(f"{v:g}" for v in np.sort(scores.extra["cluster"])))
+    if "lambda" in scores.extra and not kept.all():
+        own = np.sort(scores.extra["lambda"][~kept])
+        found["lambda"] = dict(Counter(f"{v:g}" for v in own))
+    return found
