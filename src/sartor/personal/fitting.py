@@ -322,7 +322,7 @@ def fit(
     source = algorithm.trains_on(task, **inputs)
     identity = _identity(algorithm, task, source)
     with Interrupts() as interrupts:
-        given, algorithm = algorithm, _with_step_size(algorithm, task, inputs, interrupts)
+        algorithm, searched = _with_step_size(algorithm, task, inputs, interrupts)
     recipe = algorithm.recipe(task.model, data)
     store: ModelStore | None = None
     if keep:  # finished models of other work are refused now, and unfinished ones deleted
@@ -337,7 +337,7 @@ def fit(
         guard = guards(algorithm, recipe.objective, task.given)
         work = Work(
             algorithm, task, recipe, source, identity, folder, progress, interrupts, guard,
-            searched=algorithm is not given,
+            searched=searched,
         )  # fmt: skip
         decided, cost = work.decide()
         both = work.chooses and algorithm.choices().select != "train"
@@ -381,14 +381,14 @@ def guards(algorithm: Personal, objective: Objective, central: CentralModel | No
 
 def _with_step_size(
     algorithm: Personal, task: Task, inputs: dict[str, Any], interrupts: Interrupts
-) -> Personal:
-    """The algorithm with the best of the step sizes that it is to search among.
+) -> tuple[Personal, bool]:
+    """The algorithm with the best of the step sizes that it is to search among, if it searched.
 
     Some clients try them, with the largest λ. Steps that are too large have infinite losses.
     """
     search = algorithm.learning_rate
     if not isinstance(search, Searched):
-        return algorithm
+        return algorithm, False
     rates = np.array(search.of(task.model.curvature), np.float32)
     data, (cover, select) = task.data, algorithm.choices()
     able = np.flatnonzero(data.bounds[:, 2] - data.bounds[:, 0] > 1)
@@ -397,7 +397,8 @@ def _with_step_size(
     able_to_start = task.central is not None or recipe.objective.standalone
     needed = recipe.optimizer is None and not recipe.objective.exact
     if not (needed and able_to_start and len(chosen)):
-        return dataclasses.replace(algorithm, learning_rate=float(rates[len(rates) // 2 - 1]))
+        usual = float(rates[len(rates) // 2 - 1])
+        return dataclasses.replace(algorithm, learning_rate=usual), False
     chosen = np.sort(chosen)
     some = data.select([data.ids[k] for k in chosen])
     if not some.seen.any():
@@ -416,7 +417,7 @@ def _with_step_size(
     held = HeldOut.of(trials, losses.losses.reshape(-1, len(rates), 2))
     tried = held.examples[0] > 0
     means = (held.loss[0] * held.examples[0][:, None])[tried].mean(axis=0)
-    return dataclasses.replace(algorithm, learning_rate=float(rates[means.argmin()]))
+    return dataclasses.replace(algorithm, learning_rate=float(rates[means.argmin()])), True
 
 
 def _identity(algorithm: Personal, task: Task, source: Source) -> str:
