@@ -108,7 +108,7 @@ def _acquire(place: Path, lock: Path, wait: bool, made: list[Path]) -> int:
                 raise
             continue
         except OSError as error:
-            if error.errno != errno.ELOOP:
+            if error.errno not in (errno.ELOOP, errno.EMLINK):
                 raise
             raise FileError(f"{lock} is a link, and a lock must be a file; remove it") from error
         if os.fstat(handle).st_nlink > 1:  # it would be emptied under its other name, too

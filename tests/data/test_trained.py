@@ -207,3 +207,45 @@ def test_labels_of_a_late_client_are_numbered_as_the_model_does():
         sartor.data.with_labels(sartor.data.from_arrays(None, ["low"], ["a"]), ["mid"])
     with pytest.raises(DataError, match="are numbers"):
         sartor.data.with_labels(sartor.data.from_arrays(None, [1], ["a"]), ["mid"])
+
+
+def test_what_is_alike_by_chance_is_no_trained_row():
+    """Idle sensors, and small counts: fresh clients have some rows that others had."""
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((1000, 3))
+    x[:80] = 0.0
+    idle = sartor.data.from_arrays(x, np.zeros(1000, int), np.arange(1000) % 40)
+    trained = Trained.on(idle)
+    fresh = sartor.data.from_arrays(np.zeros((20, 3)), np.zeros(20, int), ["new"] * 20)
+    assert not trained.among(fresh, "train").any()
+    counts = draw.integers(0, 30, (1200, 2))
+    trained = Trained.on(sartor.data.from_arrays(counts, draw.integers(0, 2, 1200), ["a"] * 1200))
+    others = sartor.data.from_arrays(
+        draw.integers(0, 30, (2500, 2)), draw.integers(0, 2, 2500), np.arange(2500) // 5
+    )
+    assert not trained.among(others, "train").any()
+
+
+def test_public_rows_under_another_id_are_known(fitted):
+    _, data, (central, *_) = fitted
+    x, y, _ = table()
+    web = sartor.data.from_arrays(x, y, ["web"] * len(y))
+    mixing = sartor.Dapper(source="public", cover=(0.5,), learning_rate=0.01, guard=False)
+    models = mixing.fit(central, data, public=web)
+    with pytest.raises(DataError, match="were trained on"):
+        models.evaluate(data)
+
+
+def test_models_of_an_earlier_version_say_that_they_know_no_rows(fitted, tmp_path):
+    from sartor.central.manifest import TRAINED
+    from sartor.files import save_tree
+    from sartor.personal.load import _trained
+
+    *_, (central, *_) = fitted
+    words = central.trained._asdict()
+    save_tree(tmp_path / TRAINED, {"central": words}, {})
+    assert _trained(tmp_path, "central").words.tolist() == words.pop("words").tolist()
+    del words["contents"]
+    save_tree(tmp_path / TRAINED, {"central": words}, {})
+    with pytest.warns(UserWarning, match="of an earlier version"):
+        assert _trained(tmp_path, "central") is None

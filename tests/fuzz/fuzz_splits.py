@@ -150,13 +150,14 @@ def trained(rng: Rng, scratch: Path) -> None:
     same("test rows of the same split", int(own.sum()), 0 if distinct else int(own.sum()))
     strangers = from_arrays(table.x, table.y, [f"other {w}" for w in table.who])
     counted = Counter(row[1:] for row in used.elements())
-    alone = [row for row, n in counted.items() if n == 1]
-    telling = len(alone) >= 0.9 * used.total()
+    alone = {row for row, n in counted.items() if n == 1}
+    telling = len(alone) >= 0.9 * len(counted)
+    there = Counter(row[1:] for row in contents_of(strangers, "train").elements())
     expected = []
     for client in strangers.ids:
         rows = contents_of(strangers.select([client]), "train")
-        n = sum(times for row, times in rows.items() if row[1:] in counted) if telling else 0
-        expected.append(n if n > 1 and 2 * n >= rows.total() else 0)
+        n = sum(row[1:] in alone and there[row[1:]] == 1 for row in rows) if telling else 0
+        expected.append(n if n >= 5 and 2 * n >= rows.total() else 0)
     same("rows under other ids", known_rows.among(strangers, "train").tolist(), expected)
     changed = from_arrays(table.x + 1000, table.y, table.who)
     same("other rows", int(known_rows.among(changed, "train").sum()), 0)

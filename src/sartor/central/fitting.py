@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sartor.central.checkpoint import Checkpoint, History
-from sartor.central.guessing import Guess, warn_of_few_steps, warn_of_guessing
+from sartor.central.guessing import Guess, guessed_loss, warn_of_few_steps, warn_of_guessing
 from sartor.central.ledger import rounds_cost
 from sartor.central.model import CentralModel
 from sartor.central.settings import check_seed, describe, models_in
@@ -108,11 +108,12 @@ def fit(
     saved = None if checkpoint is None else Checkpoint(Path(checkpoint), identity(algorithm, what))
     found = None if saved is None else saved.load(first_state(algorithm, what))
     halvings = 0 if found is None else int(found[2].get(HALVINGS, np.zeros(1))[-1])
-    larger = _evenness(what)
+    larger = _evenness(algorithm, what)
     while True:
         smaller = _times(algorithm, larger * 0.5**halvings)
+        said = _times(algorithm, 0.5**halvings)
         try:
-            trained = _fit(smaller, what, halvings, saved, found, progress, on_chunk)
+            trained = _fit(smaller, said, what, halvings, saved, found, progress, on_chunk)
             break
         except DivergedError:
             if halvings == MOST_HALVINGS or smaller == _times(smaller, 0.5):
@@ -125,16 +126,18 @@ def fit(
     return trained
 
 
-def _evenness(what: Fit) -> float:
+def _evenness(algorithm: Central, what: Fit) -> float:
     """How many times larger automatic steps can be because some classes are rare.
 
     The curvature of the log loss is p (1 − p), and its mean is at most that of the share of a
-    class, if probabilities are right on average. This holds for the logistic model.
+    class, if probabilities are right on average. This holds for the logistic model, if examples
+    count alike.
     """
-    model = what.model
-    if model.kind == "regression" or model.informed is None or model.scale != "whiten":
+    model, alike = what.model, getattr(algorithm, "weights", "size") == "size"
+    if model.kind == "regression" or model.scale != "whiten" or not alike:
         return 1.0
     shares = np.exp(Guess.of(model, what.data).value)
+    shares += model.smoothing * (1 / len(shares) - shares)  # as in the training loss
     return float(min(model.curvature / (shares * (1 - shares)).max(), RAREST))
 
 
@@ -158,10 +161,11 @@ def _times(algorithm: Central, factor: float) -> Central:
 
 
 def _fit(
-    algorithm: Central, what: Fit, halvings: int, saved: Checkpoint | None,
+    algorithm: Central, said: Central, what: Fit, halvings: int, saved: Checkpoint | None,
     found: tuple[int, Any, History, History] | None, progress: bool | None,
     on_chunk: Callable[[Chunk], None] | None,
 ) -> CentralModel:  # fmt: skip
+    """All rounds with one step size; the model says that it was trained by ``said``."""
     model, data, name = what.model, what.data, type(algorithm).__name__
     state = first_state(algorithm, what)
     if found is None:
@@ -175,6 +179,7 @@ def _fit(
     if done > algorithm.rounds:
         where = saved and saved.path
         raise ConfigError(f"{where} is at round {done}, past rounds={algorithm.rounds}")
+    usual = np.inf if model.training_loss is not None else guessed_loss(model, data)
     planner = Planner(algorithm, model, data, state, what.engine, seed=what.seed)
     if planner.states is not None and states:
         planner.states.restore(states)
@@ -182,7 +187,7 @@ def _fit(
         for chunk in run_rounds(planner, state, done):
             _check_finite(name, chunk, data, saved)
             history = _longer(history, chunk, data.sizes("train"), halvings)
-            _check_falling(algorithm, history["loss"])
+            _check_falling(algorithm, history["loss"], usual)
             state = chunk.state
             if on_chunk is not None:
                 on_chunk(chunk)
@@ -204,7 +209,7 @@ def _fit(
             clients=(),
         )
     trained = CentralModel(
-        model, hypotheses, describe(algorithm), history,
+        model, hypotheses, describe(said), history,
         data.label_names, feature_names=data.feature_names, engine=what.engine,
         cost=rounds_cost(planner, hypotheses), kept=planner.states, scaling=data.scaling,
         trained=Trained.on(data).with_(what.start.trained if what.start else None),
@@ -305,18 +310,22 @@ def mean_loss(chunk: Chunk, sizes: Ints) -> Floats:
     return np.asarray((chunk.metrics["loss"] * weights).sum(axis=1) / weights.sum(axis=1))
 
 
-def _check_falling(algorithm: Central, losses: npt.NDArray[Any]) -> None:
-    """Refuse an automatic step size with which the loss grows out of all proportion."""
+def _check_falling(algorithm: Central, losses: npt.NDArray[Any], usual: float) -> None:
+    """Refuse an automatic step size with which the loss grows out of all proportion.
+
+    It may do so within the first rounds, so the start's loss and a guess's set a limit, too.
+    """
     if algorithm == _times(algorithm, 0.5) or len(losses) <= FEW_ROUNDS:
         return
     sums = np.cumsum(np.insert(losses.astype(np.float64), 0, 0.0))
     means = (sums[FEW_ROUNDS:] - sums[:-FEW_ROUNDS]) / FEW_ROUNDS
-    grown = np.flatnonzero(means[1:] > GROWN * np.maximum(means[0], 1e-6))
+    start = max(usual, float(losses[0]))
+    grown = np.flatnonzero(means > GROWN * max(min(means[0], GROWN * start), 1e-6))
     if len(grown):
-        round_ = int(grown[0]) + FEW_ROUNDS + 1
+        round_ = int(grown[0]) + FEW_ROUNDS
         raise DivergedError(
             f"{type(algorithm).__name__} diverged: in round {round_} the training loss is more "
-            f"than {GROWN} times that of the first rounds",
+            f"than {GROWN} times that of the first rounds, or {GROWN**2} times that of the start",
             round=round_,
             clients=(),
         )

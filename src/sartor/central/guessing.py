@@ -28,8 +28,8 @@ WORSE = 1.01
 SHORT = 0.003
 """How far above the lowest possible loss a logistic model has to end to be worth a warning."""
 
-MOST_PARAMETERS = 512
-"""Parameters up to which that is computed: it takes their Hessian."""
+MOST_PARAMETERS = 512, 32
+"""Parameters and classes up to which that is computed: it takes their Hessian."""
 
 
 class Guess(NamedTuple):
@@ -69,6 +69,12 @@ class Guess(NamedTuple):
         return -self.value[np.asarray(y, np.int64)]
 
 
+def guessed_loss(model: Model, data: ClientData) -> float:
+    """The loss of a guess on the training parts of the seen clients."""
+    rows = data.rows[positions(data, np.flatnonzero(data.seen), "train")]
+    return float(Guess.of(model, data).losses(model, data.columns["y"][rows]).mean())
+
+
 def warn_of_guessing(trained: CentralModel, data: ClientData, engine: Engine) -> None:
     """Warn where a trained model is worse than a guess on held-out examples of seen clients.
 
@@ -105,9 +111,9 @@ def warn_of_few_steps(trained: CentralModel, data: ClientData) -> None:
     """
     model, leaves = trained.model, jax.tree.leaves(trained.hypotheses)
     parameters = sum(leaf[0].size for leaf in leaves)
-    if (model.spec or {}).get("name") != "logistic" or parameters > MOST_PARAMETERS:
-        return
-    if trained.q > 1 or model.smoothing:
+    plain = (model.spec or {}).get("name") == "logistic" and not model.smoothing
+    most, classes = MOST_PARAMETERS
+    if not plain or trained.q > 1 or parameters > most or (model.classes or 0) > classes:
         return
     rows = data.rows[positions(data, np.flatnonzero(data.seen), "train")]
     rows = np.sort(rows[np.argsort(mix("steps", rows), kind="stable")[:ENOUGH]])
@@ -116,7 +122,8 @@ def warn_of_few_steps(trained: CentralModel, data: ClientData) -> None:
     z = x @ np.asarray(dense["w"][0], np.float64) + np.asarray(dense["b"][0], np.float64)
     p = np.asarray(special.softmax(z, axis=1))
     inputs = np.column_stack([x, np.ones(len(x))])
-    error = p - np.eye(p.shape[1])[np.asarray(data.columns["y"][rows], np.int64)]
+    y = np.asarray(data.columns["y"][rows], np.int64)
+    error = p - np.eye(p.shape[1])[y]
     gradient = (error.T @ inputs).ravel() / len(x)
     blocks = [
         [(inputs * (p[:, i] * ((i == j) - p[:, j]))[:, None]).T @ inputs / len(x)
@@ -125,6 +132,8 @@ def warn_of_few_steps(trained: CentralModel, data: ClientData) -> None:
     ]  # fmt: skip
     # The least of many solutions: equal changes of all classes change nothing.
     short = float(gradient @ np.linalg.lstsq(np.block(blocks), gradient, rcond=1e-9)[0]) / 2
+    logs = special.log_softmax(z, axis=1)
+    short = min(short, -float(logs[np.arange(len(y)), y].mean()))
     if short - parameters / len(x) > SHORT:
         warn(
             f"{trained.algorithm['name']} ends about {short:.2g} above the lowest loss that a "

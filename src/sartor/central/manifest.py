@@ -144,7 +144,12 @@ def is_models(path: Path) -> bool:
     """Whether a directory holds models saved by Sartor and nothing else."""
     names = {file.name for file in path.iterdir() if not is_unfinished(file)}
     if MANIFEST not in names:  # a damaged central model may be made anew; of clients' nobody knows
-        return bool(names) and names <= {"central.safetensors", TRAINED}
+        if not names or names - {"central.safetensors", TRAINED}:
+            return False
+        try:
+            return all(tree_digest(path / name) is not None for name in names)
+        except FileError:
+            return False
     if foreign(names):
         return False
     found = read_json(path / MANIFEST)

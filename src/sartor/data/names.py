@@ -53,12 +53,14 @@ def with_labels(data: ClientData, label_names: Sequence[str]) -> ClientData:
     if data.label_names is None:
         raise DataError("the labels of this data are numbers, and no words: they cannot be renamed")
     place = {word: number for number, word in enumerate(label_names)}
-    unknown = [word for word in data.label_names if word not in place]
+    y = data.columns["y"]
+    used = [data.label_names[number] for number in np.unique(y[data.rows])]
+    unknown = [word for word in used if word not in place]
     if unknown or len(place) < len(label_names):
         what = f"the label {unknown[0]!r} is not among" if unknown else "a label appears twice in"
         raise DataError(f"{what} label_names={list(label_names)}; give every word once")
-    numbers = np.array([place[word] for word in data.label_names])
-    columns = {**data.columns, "y": numbers[data.columns["y"]]}
+    numbers = np.array([place.get(word, 0) for word in data.label_names], np.int32)
+    columns = {**data.columns, "y": numbers[y]}
     return dataclasses.replace(
         data, columns=columns, label_names=tuple(label_names), contents=Contents()
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from sartor.data.dataset import ClientData, Column
 from sartor.documents import check_schema, check_seal, sealed
-from sartor.errors import FileError, SartorError
+from sartor.errors import FileError, SartorError, warn
 from sartor.files import (
     explaining,
     is_unfinished,
@@ -115,6 +115,9 @@ def open_store(path: str | os.PathLike[str]) -> ClientData:
         }
         labels, features = manifest["label_names"], manifest.get("feature_names")
         known = [name for name in _FACTS if f"{name}.npy" in manifest.get("files", {})]
+        if len(known) > 1:  # of an earlier version
+            warn(f"{path} has times and groups, of which the times are taken")
+            known = known[:1]
         index = {name: _load(path / f"{name}.npy") for name in (*_INDEX, *known)}
         return ClientData(
             columns,

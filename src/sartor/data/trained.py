@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 IDENTIFYING = 0.9
 """If so many rows differ from all others of their client, equal content means the same row."""
 
+ENOUGH = 5
+"""Rows of a client that have to be known under other ids, to be no chance."""
+
 _BYTES = 2**24
 
 
@@ -47,8 +50,8 @@ class Trained(NamedTuple):
         seen: the hashes of the clients that took part in central training, sorted.
         clients: the hashes of all clients that have such rows, sorted.
         rows: [clients] how many each of them has.
-        contents: the words of the rows' contents without the ids, sorted, to know clients whose
-            ids are written in another way; none where many rows of clients are alike.
+        contents: the words of contents that one row alone had, without its client's id, sorted: to
+            know rows under other ids. None where many rows of clients are alike.
     """
 
     words: Words
@@ -74,9 +77,10 @@ class Trained(NamedTuple):
         rows = np.bincount(owner[used], minlength=len(data))[order]
         clients = data.hashes[order]
         seen = np.sort(data.hashes[data.seen])
-        contents = np.sort(data.contents.of(data.columns)[data.rows[used]])
-        if not _mostly_different(contents):
-            contents = contents[:0]
+        contents, times = np.unique(
+            data.contents.of(data.columns)[data.rows[used]], return_counts=True
+        )
+        contents = contents[times == 1] if (times == 1).mean() >= IDENTIFYING else contents[:0]
         words = np.sort(data.row_words[used])
         return cls(words, seen, clients[rows > 0], rows[rows > 0], contents)
 
@@ -103,7 +107,7 @@ class Trained(NamedTuple):
         inside = (place >= begin[owner]) & (place < end[owner])
         words = data.row_words
         known = _counts(self.words, words) > 0
-        found = self._under_other_ids(data, inside)
+        found = self._under_other_ids(data, inside, ~known)
         if not (known & inside).any():
             return found
         # Only clients with such rows have to be looked at more closely.
@@ -124,22 +128,23 @@ class Trained(NamedTuple):
         np.add.at(found, client, both)
         return found
 
-    def _under_other_ids(self, data: ClientData, inside: Bools) -> Ints:
+    def _under_other_ids(self, data: ClientData, inside: Bools, new: Bools) -> Ints:
         """[clients] how many of these rows were trained on as rows of clients with other ids.
 
-        A new client has them if at least half of its rows, and two of them, are known.
+        Of rows that are new under their client's id, at least half and ``ENOUGH`` have to have the
+        content of one row that was trained on: a few may have it by chance.
         """
-        new = ~np.isin(data.hashes, self.clients)
-        if not (len(self.contents) and new.any()):
-            return np.zeros(len(data), np.int64)
-        owner = data.owners
         contents = data.contents.of(data.columns)[data.rows]
-        known = new[owner] & (_counts(self.contents, contents) > 0)
+        known = new & (_counts(self.contents, contents) > 0)
+        if not known.any():
+            return np.zeros(len(data), np.int64)
+        _, number, times = np.unique(contents, return_inverse=True, return_counts=True)
+        known &= times[number] == 1
         rows, all_known, found = (
-            np.bincount(owner[mask], minlength=len(data))
-            for mask in (np.ones(len(owner), bool), known, known & inside)
+            np.bincount(data.owners[mask], minlength=len(data))
+            for mask in (new, known, known & inside)
         )
-        return np.where((all_known > 1) & (2 * all_known >= rows), found, 0)
+        return np.where((all_known >= ENOUGH) & (2 * all_known >= rows), found, 0)
 
     @property
     def identifying(self) -> bool:
@@ -162,7 +167,7 @@ class Trained(NamedTuple):
             named = ", ".join(f"{data.ids[k]!r}: {found[k]}" for k in most)
             more = ", ..." if len(clients) > len(most) else ""
             if not np.isin(data.hashes[clients], self.clients).all():
-                more += "; some under other ids, as 001 and 1 are"
+                more += "; under other ids"
             raise DataError(
                 f"{int(found.sum()):,} {' and '.join(parts)} rows of {len(clients):,} "
                 f"client{'s' * (len(clients) > 1)} "

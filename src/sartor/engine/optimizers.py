@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral
 from typing import Any, TypeAlias
 
+import jax.numpy as jnp
 import optax
 
 from sartor.caching import made_once
@@ -93,7 +94,7 @@ class Automatic:
         first: what a client's steps in the first round add up to, with all that the server's
             momentum makes of them later on.
 
-    >>> Automatic(0.5).at(done=0.5, steps=4, curvature=0.25)
+    >>> float(Automatic(0.5).at(done=0.5, steps=4, curvature=0.25))
     0.125
     """
 
@@ -104,7 +105,8 @@ class Automatic:
 
     def at(self, done: Any, steps: Any, curvature: float) -> Any:
         """The size of each of so many steps when a share of the rounds is done."""
-        return self.first / curvature / steps * (1 - done) ** 2
+        left = jnp.maximum(1.0 - done, 0.0)
+        return self.first / curvature / steps * left**2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sartor.checking import AnyPath, as_tuples, check_fields, checks_arguments
 from sartor.data.scaling import Scaling
 from sartor.data.trained import Trained
 from sartor.engine import Engine, Objective, leaf_shapes
-from sartor.errors import ConfigError, FileError
+from sartor.errors import ConfigError, FileError, warn
 from sartor.files import explaining, load_arrays, load_tree, settled
 from sartor.models import Model, rebuild
 from sartor.personal.models import PersonalModels
@@ -100,6 +100,12 @@ def _trained(path: Path, whose: str) -> Trained | None:
     if not (path / TRAINED).exists():
         return None
     found = load_arrays(path / TRAINED, f"{whose}/")
+    if found and "contents" not in found:
+        warn(
+            f"{path} is of an earlier version, which knew rows in another way: models loaded from "
+            "it do not refuse rows that they were trained on"
+        )
+        return None
     return Trained(**found) if found else None
 
 

@@ -299,7 +299,7 @@ class PersonalModels:
     def _warn_of_harm(self, scores: Scores, baseline: Scores, data: ClientData, rows: Ints) -> None:
         """Warn of models that are worse than the central one and than a guess: they diverged."""
         mine, before = (float(of.example_loss.mean(dtype=np.float64)) for of in (scores, baseline))
-        if mine <= WORSE * before or not data.seen.any():
+        if mine <= WORSE * before or not data.sizes("train")[data.seen].any():
             return
         guess = Guess.of(self.model, data)
         usual = float(guess.losses(self.model, data.columns["y"][rows]).mean())
