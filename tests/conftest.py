@@ -110,6 +110,9 @@ def quick_options() -> None:
     compiler.get_compile_options = options
 
 
+last: dict[str, Path] = {}
+"""The module of the test before."""
+
 compiled: list[str] = []
 """An entry for each program that was compiled and may still be kept."""
 
@@ -118,14 +121,18 @@ jax.monitoring.register_event_duration_secs_listener(
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation(request: pytest.FixtureRequest) -> None:
-    """Compile without most optimizations where speed does not matter."""
-    quick = ALWAYS_QUICK or request.path.stem in COMPILING
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Compile without most optimizations where speed does not matter.
+
+    A fixture would come too late for what several modules share.
+    """
+    quick = ALWAYS_QUICK or item.path.stem in COMPILING
     changes = quick != jax.config.values["jax_disable_most_optimizations"]
     # Operations that were compiled otherwise have other last bits, and are kept by shape. A program
     # takes some 15 maps of memory, and Linux gives a process 65,530.
-    if changes or len(compiled) > 1000:
+    if changes or (len(compiled) > 1000 and item.path != last.get("module")):
         jax.clear_caches()
         compiled.clear()
         jax.config.update("jax_disable_most_optimizations", quick)
+    last["module"] = item.path
