@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 import sartor
@@ -24,7 +24,10 @@ def clients(x, seed=0):
 def test_scaled_features_have_no_mean_and_unit_variance(seed, scale):
     draw = np.random.default_rng(seed)
     x = draw.normal(size=(200, 3)) @ draw.normal(size=(3, 3)) * [1, 1e4, 1e-4] + [0, 5e4, 1]
-    data = clients(x, seed)
+    try:
+        data = clients(x, seed)
+    except sartor.SartorError:  # the last column may vary too little for 32 bits
+        reject()
     scaling = Scaling.of(data, scale)
     rows = np.concatenate([data.part(k) for k in range(len(data))])
     z = scaling(data.columns["x"][rows])

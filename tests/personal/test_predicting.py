@@ -214,3 +214,11 @@ def test_features_with_names_of_their_own(tmp_path):
     for k in ("a", "b"):
         mine = {name: column[owner == k] for name, column in columns.items()}
         np.testing.assert_allclose(personal.predict_proba(k, mine), found[owner == k], atol=1e-6)
+
+
+def test_values_too_far_to_be_scaled_are_named():
+    x = np.random.default_rng(0).standard_normal((40, 2)) * [1e-3, 1.0]
+    data = sartor.data.from_arrays(x, np.arange(40) % 2, np.arange(40) % 4)
+    central = sartor.FedAvg(rounds=1).fit(sartor.models.logistic(2, 2), data)
+    with pytest.raises(DataError, match="example 1 that is too far"):
+        central.predict([[0.0, 0.0], [3e38, 0.0]])

@@ -182,7 +182,8 @@ def test_skewness_is_one_for_the_shares_of_samples_and_more_otherwise(pairs):
 
 
 @given(
-    m_k=st.integers(1, 1000), m_C=st.integers(1, 100_000), disc=st.floats(0, 1),
+    m_k=st.integers(1, 1000), m_C=st.integers(1, 100_000),
+    disc=st.floats(0, 1, width=32, allow_subnormal=False),
     d=st.integers(1, 100), constants=st.sampled_from(BOTH),
 )  # fmt: skip
 def test_no_lambda_is_better_than_the_best(m_k, m_C, disc, d, constants):

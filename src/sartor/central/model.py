@@ -281,7 +281,16 @@ def as_inputs(
         raise DataError(
             f"x holds a NaN or infinite value in example {int(bad.argmax())}; fill it or drop it"
         )
-    return inputs if scaling is None else scaling(inputs)
+    if scaling is None:
+        return inputs
+    scaled = scaling(inputs)
+    far = ~np.isfinite(scaled).all(axis=1)
+    if far.any():
+        raise DataError(
+            f"x holds a value in example {int(far.argmax())} that is too far from all training "
+            "examples to be scaled; correct it, or drop it"
+        )
+    return scaled
 
 
 def _as_array(x: Any, name: str) -> npt.NDArray[Any]:

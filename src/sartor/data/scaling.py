@@ -55,7 +55,8 @@ class Scaling:
         """Examples [n, features], scaled."""
         centred = np.asarray(x, np.float64) - self.shift
         scaled = centred * self.matrix if self.matrix.ndim == 1 else centred @ self.matrix
-        return scaled.astype(np.float32)
+        with np.errstate(over="ignore"):  # infinite, as what is too large for 32 bits is
+            return scaled.astype(np.float32)
 
     @property
     def digest(self) -> str:
