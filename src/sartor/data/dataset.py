@@ -33,8 +33,8 @@ from sartor.checking import (
 )
 from sartor.data.scaling import Scaling
 from sartor.data.trained import Contents
-from sartor.errors import ConfigError, DataError, nearest, warn
-from sartor.randomness import Words, client_hashes, mix, uniforms
+from sartor.errors import ConfigError, DataError, nearest
+from sartor.randomness import Words, client_hashes, mix
 from sartor.types import Bools, Ints
 
 Column = npt.NDArray[Any]
@@ -243,76 +243,9 @@ class ClientData:
         >>> synthetic(clients=10, samples=20).split(unseen=0.3, validation=0.1, test=0.2)
         ClientData(10 clients, 200 examples: y int64; train 140, validation 20, test 40; 3 unseen)
         """
-        _check_split(self, unseen, validation, test)
-        if by == "time" and self.time is None:
-            raise DataError("by='time': the rows have no times; name their column, time=...")
-        data = self
-        if unseen:
-            count = round(unseen * len(self))
-            if not 0 < count < len(self):
-                raise ConfigError(
-                    f"unseen={unseen} of {len(self)} clients leaves "
-                    f"{count} unseen and {len(self) - count} seen; at least one of each is needed"
-                )
-            seen = np.ones(len(self), dtype=np.bool_)
-            seen[np.argsort(mix(seed, "unseen", self.hashes), kind="stable")[:count]] = False
-            data = replace(data, seen=seen)
-        if not (validation or test):
-            return data
-        if by == "random" and self.groups is not None:
-            return data._split_groups(validation, test, seed)
-        return data._split_rows(validation, test, seed, by)
+        from sartor.data.splitting import split
 
-    def _split_groups(self, validation: float, test: float, seed: int) -> ClientData:
-        """Groups fall to the parts by a draw of their own, the same for all clients."""
-        assert self.groups is not None
-        sizes = np.diff(self.bounds, axis=1)
-        part = np.repeat(np.tile(np.arange(3), len(self)), sizes.ravel())
-        draw = uniforms(mix(seed, "split", self.groups[self.rows]))
-        ours, owner = part == 0, self.owners
-        # A client keeps at least one group to train on, the one that was furthest from being held;
-        # and what one trains on, nobody holds out.
-        largest = np.zeros(len(self))
-        np.maximum.at(largest, owner[ours], draw[ours])
-        kept = np.unique(draw[ours & (draw == largest[owner])])
-        new = np.where(draw < test, 2, np.where(draw < test + validation, 1, 0))
-        new *= ours & ~np.isin(draw, kept)
-        wanted = (test + validation) * ours.sum()
-        if (new > 0).sum() < wanted / 2:
-            warn(
-                f"only {(new > 0).sum():,} rows are held out, and not about {wanted:,.0f}: clients "
-                "need a group to train on, and there are few groups that nobody needs"
-            )
-        part = np.where(ours, new, part)
-        sizes = np.zeros((len(self), 3), np.int64)
-        np.add.at(sizes, (self.owners, part), 1)
-        order = np.lexsort((part, self.owners))
-        return replace(self, rows=self.rows[order], bounds=bounds_of(sizes))
-
-    def _split_rows(self, validation: float, test: float, seed: int, by: str) -> ClientData:
-        sizes = np.diff(self.bounds, axis=1)
-        m = sizes[:, 0]
-        held_test = np.floor(test * m + 0.5).astype(np.int64)
-        held_validation = np.floor(validation * m + 0.5).astype(np.int64)
-        excess = np.maximum(held_test + held_validation - (m - 1), 0)
-        held_validation -= (given := np.minimum(excess, held_validation))
-        held_test -= excess - given
-
-        owner, place = self._owners()
-        part = np.repeat(np.tile(np.arange(3), len(self)), sizes.ravel())
-        # Old parts keep their order: lexsort is stable, and a constant key moves nothing.
-        draws: Any = mix(seed, "split", self.hashes[owner], place)
-        if by == "time" and self.time is not None:
-            draws = self.time[self.rows]
-        draws = np.where(part == 0, draws, draws.dtype.type(0))
-        order = np.lexsort((draws, part, owner))
-        # A client's training rows, in the drawn order, become three pieces; old parts follow.
-        taken = np.stack([m - held_validation - held_test, held_validation, held_test], axis=1)
-        pieces = np.concatenate([taken, sizes[:, 1:]], axis=1)
-        part = np.repeat(np.tile([0, 1, 2, 1, 2], len(self)), pieces.ravel())
-        sizes[:, 0] = 0
-        rows = self.rows[order[np.lexsort((part, owner))]]
-        return replace(self, rows=rows, bounds=bounds_of(sizes + taken))
+        return split(self, unseen, validation, test, seed, by)
 
     def merge_parts(self) -> ClientData:
         """Undo splits: every row in training, in its original order, and every client seen.
@@ -322,18 +255,9 @@ class ClientData:
         >>> data.split(unseen=0.5, test=0.2).merge_parts().fingerprint == data.fingerprint
         True
         """
-        owner, _ = self._owners()
-        bounds = self.bounds.copy()
-        bounds[:, 1:] = bounds[:, 3:]
-        rows = self.rows[np.lexsort((self.rows, owner))]
-        return replace(self, rows=rows, bounds=bounds, seen=np.ones(len(self), dtype=np.bool_))
+        from sartor.data.splitting import merge_parts
 
-    def _owners(self) -> tuple[Ints, Ints]:
-        """For each entry of `rows`: its client, and its place inside the client by row number."""
-        owner = self.owners
-        place = np.empty_like(owner)
-        place[np.lexsort((self.rows, owner))] = np.arange(len(owner)) - self.bounds[owner, 0]
-        return owner, place
+        return merge_parts(self)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -538,17 +462,3 @@ def _check_structure(data: ClientData) -> None:
     for name, values in {"seen": data.seen, **data.metadata}.items():
         if values.shape != (p,):
             raise DataError(f"{name!r} needs one value for each of {p} clients, got {values.shape}")
-
-
-def _check_split(data: ClientData, unseen: float, validation: float, test: float) -> None:
-    asked = {"unseen clients": unseen, "validation rows": validation, "test rows": test}
-    there = [~data.seen, data.sizes("validation"), data.sizes("test")]
-    for (what, fraction), present in zip(asked.items(), there, strict=True):
-        name = what.split()[0]
-        if fraction and present.any():
-            raise ConfigError(
-                f"{name}={fraction}: the data already has {what}; leave {name} at 0 to keep them, "
-                "or split data.merge_parts()"
-            )
-    if validation + test >= 1:
-        raise ConfigError(f"validation={validation} and test={test} leave no row for training")
