@@ -21,8 +21,8 @@ from sartor.evaluation import mean_interval
 
 CENTRAL = sartor.FedAvg(learning_rate=0.01)
 CLUSTER = sartor.HypCluster(learning_rate=0.01, warm_rounds=25)
-LOCAL = sartor.Local(learning_rate=0.005)
-MIXED = sartor.Dapper(learning_rate=0.005, cover=(0.25, 0.5, 0.75, 1.0))
+LOCAL = sartor.Local(learning_rate=0.005, guard=False)
+MIXED = sartor.Dapper(learning_rate=0.005, cover=(0.25, 0.5, 0.75, 1.0), guard=False)
 
 
 def main() -> None:
