@@ -76,3 +76,19 @@ def test_clients_without_held_out_examples_have_the_prior():
     assert np.isfinite(found.mean).all()
     assert found.deviation[7] == pytest.approx(np.sqrt(found.between), rel=0.1)
     assert found.deviation[7] > np.sqrt(found.between)  # the line itself is not known exactly
+
+
+@given(st.integers(0, 1000), st.sampled_from([1e-9, 1e-4, 1e6]))
+def test_units_do_not_matter(seed, unit):
+    _, values, owner, size = drawn(seed, between=0.1, slope=0.2, clients=40)
+    found, scaled = (
+        posterior(*client_means(u * values, owner, len(size)), size) for u in (1.0, unit)
+    )
+    np.testing.assert_allclose(scaled.mean, unit * found.mean, rtol=1e-6)
+    np.testing.assert_allclose(scaled.deviation, unit * found.deviation, rtol=1e-6)
+
+
+def test_means_without_variance():
+    zeros, ones = np.zeros(5), np.ones(5)
+    assert (posterior(zeros, zeros, ones).mean == 0).all()
+    np.testing.assert_allclose(posterior(np.arange(5.0), zeros, ones).mean, np.arange(5), atol=1e-6)

@@ -16,6 +16,9 @@ from sartor.types import Floats, Ints
 SAME_SIZE = 0.1
 """Log sample sizes with a smaller standard deviation count as equal."""
 
+TINY = 1e-12
+"""The least variance of a mean, as a share of the largest squared mean."""
+
 
 class Posterior(NamedTuple):
     """The posterior of each client's mean: arrays of shape [clients].
@@ -85,7 +88,9 @@ def posterior(mean: Floats, variance: Floats, size: npt.ArrayLike, trust: float 
     design = np.stack([np.ones_like(logs), logs - logs.mean()], axis=1)
     if known.sum() < 3 or logs[known].std() < SAME_SIZE:
         design = design[:, :1]
-    x, y, within = design[known], mean[known], np.maximum(variance[known], 1e-12)
+    x, y = design[known], mean[known]
+    # Variances of nothing are kept from dividing by zero, in whatever unit the means are.
+    within = np.maximum(variance[known], TINY * ((y**2).max() or 1.0))
     between = 0.0
     for _ in range(20):  # the weights depend on the variance between, which depends on the line
         weights = 1 / (within + between)
@@ -94,7 +99,7 @@ def posterior(mean: Floats, variance: Floats, size: npt.ArrayLike, trust: float 
         residuals = (weights * (y - x @ line) ** 2).sum()
         scatter = residuals * len(y) / max(len(y) - x.shape[1], 1)
         new = max(0.0, between + (scatter - len(y)) / weights.sum())
-        if abs(new - between) <= 1e-9 * max(new, 1e-12):
+        if abs(new - between) <= 1e-9 * new:
             break
         between = new
     prior, believed = design @ line, trust * between
