@@ -313,8 +313,8 @@ def pooled(held: HeldOut, size: Ints, central: HeldOut | None, guard: bool) -> t
     A few examples say little of one client. So what each candidate gains over the central model is
     shrunk towards what it gains for clients of that size (:mod:`sartor.evaluation.shrinkage`), and
     a client takes the candidate that is expected to gain most. With a guard, it keeps the central
-    model if none is expected to gain. All keep it if what one half of the examples advises does
-    not clearly pay on the other half.
+    model if none is expected to gain, or if it has fewer examples than all that could try them. All
+    keep it if what one half of the examples advises does not clearly pay on the other half.
 
     Args:
         held: the candidates' losses.
@@ -327,7 +327,8 @@ def pooled(held: HeldOut, size: Ints, central: HeldOut | None, guard: bool) -> t
         The number of each client's candidate, and whether the client keeps the central model.
     """
     clients, nobody = len(size), np.zeros(len(size), np.bool_)
-    if not (held.examples[0] > 0).any():
+    tried = held.examples[0] > 0
+    if not tried.any():
         return np.zeros(clients, np.int64), nobody | guard
     if central is None:
         usual = int(np.nanmean(np.where(np.isinf(held.loss[0]), 1e30, held.loss[0]), 0).argmin())
@@ -353,7 +354,8 @@ def pooled(held: HeldOut, size: Ints, central: HeldOut | None, guard: bool) -> t
     errors = np.sqrt([(paid**2).sum(), chance])
     if not (paid.sum() > PAYS * errors).any():
         return best, ~nobody
-    return best, ~(expected[0][everyone, best] > 0)
+    smaller = ~tried & (size < size[tried].min())
+    return best, smaller | ~(expected[0][everyone, best] > 0)
 
 
 def _noise(gain: Floats, examples: Floats) -> Floats:
