@@ -84,6 +84,15 @@ def test_candidates_that_diverged_are_never_taken():
     assert (best[:10] == 0).all() and not kept.any()
 
 
+def test_who_has_fewer_examples_than_all_that_were_tried_keeps_the_central_model():
+    examples = np.repeat([0, 10], 10)
+    found = held_out(np.full((20, 1), 0.2), 0.1, examples)
+    central = held_out(np.ones((20, 1)), 0.0, examples)
+    size = np.r_[np.repeat([1, 60], 5), np.full(10, 40)]
+    _, kept = pooled(found, size, central, True)
+    assert kept[:5].all() and not kept[5:].any()
+
+
 @given(st.integers(0, 2**32))
 def test_without_a_guard_nobody_keeps_the_central_model(seed):
     draw = np.random.default_rng(seed)
@@ -124,13 +133,14 @@ def test_joint_rounds_do_not_spoil_a_tuned_central_model():
     assert scores.loss.mean() < central.evaluate(data).loss.mean() + 0.001
 
 
-def without_sleep(unit):
-    """Reaction times of 18 people, in milliseconds, on ten days; the days in other units."""
+def without_sleep(unit, of_time=1.0):
+    """Reaction times of 18 people, in milliseconds, on ten days; in other units, too."""
     draw = np.random.default_rng(0)
     owner, day = np.repeat(np.arange(18), 10), np.tile(np.arange(10.0), 18)
     level, slope = 251 + 24 * draw.standard_normal(18), 10.5 + 6 * draw.standard_normal(18)
     y = level[owner] + slope[owner] * day + 25 * draw.standard_normal(180)
-    data = sartor.data.from_arrays(unit * day[:, None], y.astype(np.float32), owner)
+    y = (of_time * y).astype(np.float32)
+    data = sartor.data.from_arrays(unit * day[:, None], y, owner)
     return data.split(test=0.3, seed=0), y.var()
 
 
@@ -141,6 +151,38 @@ def test_the_units_of_a_table_wreck_no_default(kind):
     central = sartor.FedAvg().fit(sartor.models.linear(1), data)
     scores = kind().fit(central, data).evaluate(data)
     assert scores.loss.mean() < scores.baseline.loss.mean() < variance
+
+
+@pytest.mark.parametrize("unit", [2.0**-27, 2.0**27])  # so that rounding is the same
+def test_the_unit_of_targets_does_not_matter(unit):
+    kept = []
+    for each in (1.0, unit):
+        data, _ = without_sleep(1.0, each)
+        central = sartor.FedAvg(rounds=50).fit(sartor.models.linear(1), data)
+        personal = sartor.Finetune().fit(central, data)
+        kept.append([one["kept"] for one in personal.clients.values()])
+    assert kept[0] == kept[1] and not all(kept[0])
+
+
+PERSONAL = (sartor.Finetune, sartor.Local, sartor.Dapper, sartor.Mapper)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", PERSONAL)
+@pytest.mark.parametrize("guard", [True, False])
+def test_a_client_far_from_all_others_does_not_diverge(kind, guard):
+    """It has a single row, with a value at 60 standard deviations."""
+    draw = np.random.default_rng(0)
+    owner = np.append(np.repeat(np.arange(20), 200), 20)
+    x = draw.standard_normal((len(owner), 2))
+    x[-1] = 1e4, 0.0
+    slopes = draw.standard_normal((21, 2))
+    y = (x * slopes[owner]).sum(axis=1)
+    y[-1] = 3.0
+    data = sartor.data.from_arrays(x, y.astype(np.float32), owner).split(validation=0.2, test=0.3)
+    central = sartor.FedAvg(rounds=50).fit(sartor.models.linear(2), data)
+    scores = kind(guard=guard).fit(central, data, keep=False).evaluate(data)
+    assert scores.loss.mean() < 0.8 * scores.baseline.loss.mean()
 
 
 def test_models_that_are_worse_than_a_guess_say_so():

@@ -113,7 +113,9 @@ class Automatic:
 class Searched:
     """The best of some step sizes, on examples that some clients hold out.
 
-    All clients take the same. How far a client moves then depends on how many examples it has.
+    All clients take the same. How far a client moves then depends on how many examples it has. A
+    step is at most the loss over the squared norm of its gradient (Polyak's step size), so that the
+    loss of a client whose examples lie far out does not explode.
 
     Attributes:
         among: the step sizes, for log loss. Squared error is steeper, and takes an eighth of them.
@@ -144,8 +146,29 @@ Chosen: TypeAlias = Optimizer | optax.GradientTransformation | None
 """An optimizer by name, any of optax's, or plain SGD."""
 
 
-def build(chosen: Chosen, learning_rate: Any) -> optax.GradientTransformation:
-    """The transformation that was chosen; plain SGD with this step size if none was."""
+def build(chosen: Chosen, learning_rate: Any, capped: bool = False) -> optax.GradientTransformation:
+    """The transformation that was chosen; plain SGD with this step size if none was.
+
+    Args:
+        chosen: what was chosen.
+        learning_rate: the step size of plain SGD.
+        capped: whether plain SGD cuts its steps to Polyak's step size.
+    """
     if chosen is None:
-        return optax.sgd(learning_rate)
+        return capped_sgd(learning_rate) if capped else optax.sgd(learning_rate)
     return chosen.build() if isinstance(chosen, Optimizer) else chosen
+
+
+def capped_sgd(learning_rate: Any) -> optax.GradientTransformationExtraArgs:
+    """SGD with steps of at most the loss over the squared norm of its gradient.
+
+    So a loss that is never negative does not explode, whatever the data. ``optax.polyak_sgd`` does
+    the same but takes small gradients for none, and with them all targets in small units.
+    """
+
+    def update(gradient: Any, state: Any, params: Any = None, *, value: Any, **_: Any) -> Any:
+        square = optax.tree.norm(gradient, squared=True)
+        step = jnp.where(square > 0, jnp.minimum(learning_rate, value / square), learning_rate)
+        return optax.tree.scale(-step, gradient), state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)

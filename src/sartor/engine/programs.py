@@ -39,6 +39,7 @@ class Recipe(NamedTuple):
         batch: examples in a step.
         final: gives the result from the last leaves and the optimizer's memory, if it is not just
             the last leaves.
+        capped: whether steps of SGD are cut where they would make the loss explode.
     """
 
     objective: Objective
@@ -46,10 +47,12 @@ class Recipe(NamedTuple):
     epochs: int
     batch: int
     final: Callable[[Params, Any], Params] | None = None
+    capped: bool = False
 
     def optimizer_of(self, job: Job) -> optax.GradientTransformation:
         """The optimizer of a job."""
-        return build(self.optimizer, None if self.optimizer else job.values["learning_rate"])
+        rate = None if self.optimizer else job.values["learning_rate"]
+        return build(self.optimizer, rate, self.capped)
 
     def lowered(self, precision: Literal["f32", "bf16"]) -> Recipe:
         """The same recipe, computing in another precision."""
@@ -83,7 +86,8 @@ def trainer(
     def step(carry: Tree, batch: Batch, job: Job) -> Tree:
         params, memory, total, seen = carry
         value, gradient = jax.value_and_grad(loss)(params, batch, job)
-        updates, memory = optimizer(job).update(gradient, memory, params)
+        rule = optax.with_extra_args_support(optimizer(job))
+        updates, memory = rule.update(gradient, memory, params, value=value)
         count = batch.mask.sum().astype(jnp.float32)
         params = optax.apply_updates(params, updates)
         return params, memory, total + value * count, seen + count

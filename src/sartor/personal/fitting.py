@@ -319,11 +319,14 @@ def fit(
         raise ConfigError(f"keep=False keeps no models, so leave out directory={str(directory)!r}")
     folder = None if directory is None else Path(directory)
     data, name = task.data, type(algorithm).__name__
+    # Losses of the user's own may be negative, and a step size that was given is taken as it is.
+    searches = isinstance(algorithm.learning_rate, Searched)
+    task = task._replace(capped=searches and task.model.training_loss is None)
     source = algorithm.trains_on(task, **inputs)
     identity = _identity(algorithm, task, source)
     with Interrupts() as interrupts:
         algorithm, searched = _with_step_size(algorithm, task, inputs, interrupts)
-    recipe = algorithm.recipe(task.model, data)
+    recipe = _recipe(algorithm, task)
     store: ModelStore | None = None
     if keep:  # finished models of other work are refused now, and unfinished ones deleted
         store = ModelStore(leaf_shapes(recipe.objective), folder, identity, data.ids)
@@ -379,6 +382,10 @@ def guards(algorithm: Personal, objective: Objective, central: CentralModel | No
     return central is not None and able and algorithm.choices().select != "train"
 
 
+def _recipe(algorithm: Personal, task: Task) -> Recipe:
+    return algorithm.recipe(task.model, task.data)._replace(capped=task.capped)
+
+
 def _with_step_size(
     algorithm: Personal, task: Task, inputs: dict[str, Any], interrupts: Interrupts
 ) -> tuple[Personal, bool]:
@@ -393,7 +400,7 @@ def _with_step_size(
     data, (cover, select) = task.data, algorithm.choices()
     able = np.flatnonzero(data.bounds[:, 2] - data.bounds[:, 0] > 1)
     chosen = able[np.argsort(mix(task.seed, "step size", data.hashes[able]))[: search.clients]]
-    recipe = algorithm.recipe(task.model, data)
+    recipe = _recipe(algorithm, task)
     able_to_start = task.central is not None or recipe.objective.standalone
     needed = recipe.optimizer is None and not recipe.objective.exact
     if not (needed and able_to_start and len(chosen)):

@@ -179,6 +179,7 @@ class Joint(Central, listed=False):
         local_epochs: passes of a client over its data for a local model.
         local_batch: examples in a step of that.
         reading: what trials read; ``None`` if no client can be tried.
+        capped: whether steps of local models are cut where they would make the loss explode.
     """
 
     mapper: Mapper = dataclasses.field(default_factory=Mapper)
@@ -187,6 +188,7 @@ class Joint(Central, listed=False):
     local_epochs: int = 1
     local_batch: int = 20
     reading: TrialReading | None = None
+    capped: bool = False
 
     @classmethod
     def after(cls, mapper: Mapper, task: Task, seed: int) -> Joint:
@@ -196,7 +198,7 @@ class Joint(Central, listed=False):
         reading = TrialReading.of(task.data, mapper.select, mapper.folds, mapper.cover, seed)
         return cls(
             mapper.rounds, mapper.cohort, mapper, rule, central.q if central else 1,
-            recipe.epochs, recipe.batch, reading,
+            recipe.epochs, recipe.batch, reading, task.capped,
         )  # fmt: skip
 
     def init(self, model: Model, data: ClientData, key: jax.Array) -> Any:
@@ -225,7 +227,9 @@ class Joint(Central, listed=False):
         mapper, h_c, f = self.mapper, state.hypotheses, cohort.attributes["cluster"]
         mixture = Mixture(cohort.model, mapper.local or cohort.model, mapper.joint)
         mixture = lowered(mixture, cohort.engine.precision)
-        recipe = Recipe(mixture, mapper.optimizer, self.local_epochs, self.local_batch)
+        recipe = Recipe(
+            mixture, mapper.optimizer, self.local_epochs, self.local_batch, capped=self.capped
+        )
         rate: Any = jnp.full(len(cohort.sizes), mapper.learning_rate)  # type: ignore[arg-type]
         how: dict[str, Any] = {"hypothesis": f, "keeps": mapper.keep_local}
 

@@ -23,6 +23,7 @@ class Task(NamedTuple):
         engine: how to run it.
         given: the central model that was given to ``fit``; ``begin`` may have trained it further.
         kept: what clients have kept from earlier rounds, to start from.
+        capped: whether steps are cut where they would make the loss explode.
     """
 
     model: Model
@@ -33,6 +34,7 @@ class Task(NamedTuple):
     engine: Engine
     given: CentralModel | None = None
     kept: ClientStates | None = None
+    capped: bool = False
 
 
 class Source:
