@@ -161,3 +161,16 @@ def test_targets_may_be_far_from_zero(offset):
     data = sartor.data.from_arrays(z, y, draw.integers(0, 30, 3000))
     central = sartor.FedAvg().fit(sartor.models.linear(3), data)
     assert np.mean((central.predict(z) - y) ** 2) < 1.02 * np.var(y - z @ [3.0, -2.0, 1.0])
+
+
+@pytest.mark.parametrize("unit", [2.0**-27, 2.0**27])  # so that rounding is the same
+def test_the_unit_of_targets_changes_nothing_but_the_unit(unit):
+    x, z, owner, draw = uneven()
+    y = (z @ [1.0, -0.5, 0.25] + draw.normal(size=len(z))).astype(np.float32)
+    weights = []
+    for each in (1.0, unit):
+        data = sartor.data.from_arrays(x, np.float32(each) * y, owner)
+        central = sartor.FedAvg(rounds=20).fit(sartor.models.linear(3), data)
+        weights.append(jax.tree.leaves(central.hypotheses))
+    for one, scaled in zip(*weights, strict=True):
+        np.testing.assert_array_equal(np.float32(unit) * one, scaled)

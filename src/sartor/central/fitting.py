@@ -145,8 +145,9 @@ def _informed(state: Any, what: Fit) -> Any:
     """A first state whose hypotheses predict the shares of the classes, or the mean target."""
     model = what.model
     assert model.informed is not None
-    guess = jnp.asarray(Guess.of(model, what.data).value, jnp.float32)
-    hypotheses = jax.vmap(model.informed, (0, None))(state.hypotheses, guess)
+    guess = Guess.of(model, what.data)
+    value, unit = jnp.asarray(guess.value, jnp.float32), jnp.asarray(guess.unit, jnp.float32)
+    hypotheses = jax.vmap(model.informed, (0, None, None))(state.hypotheses, value, unit)
     return state._replace(hypotheses=hypotheses)
 
 

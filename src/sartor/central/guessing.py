@@ -38,10 +38,12 @@ class Guess(NamedTuple):
     Attributes:
         value: the log-probability of each class, or the mean target.
         words: what it is.
+        unit: the standard deviation of targets; 1 for classes.
     """
 
     value: Floats
     words: str
+    unit: Floats | float = 1.0
 
     @classmethod
     def of(cls, model: Model, data: ClientData) -> Guess:
@@ -56,8 +58,8 @@ class Guess(NamedTuple):
         rows = data.rows[positions(data, np.flatnonzero(data.seen), "train")]
         y = np.asarray(data.columns["y"][rows])
         if model.classes is None:
-            mean = np.asarray(y, np.float64).reshape(len(rows), -1).mean(axis=0)
-            return cls(mean, "the mean of all targets")
+            targets = np.asarray(y, np.float64).reshape(len(rows), -1)
+            return cls(targets.mean(axis=0), "the mean of all targets", targets.std(axis=0))
         counts = np.bincount(y, minlength=model.classes) + 0.5 / model.classes
         return cls(np.log(counts / counts.sum()), "the shares of the classes")
 

@@ -47,9 +47,10 @@ class Model:
         scale: how features are scaled before the model sees them, by statistics of the training
             parts: ``"standardize"``, ``"whiten"`` (which also makes them uncorrelated), or not at
             all. Trained models remember the statistics.
-        informed: ``(params, prediction) -> params``: a hypothesis that begins with a prediction
-            for whatever input: the log-shares of the classes, or the mean target. Central training
-            with automatic step sizes begins there.
+        informed: ``(params, prediction, unit) -> params``: a hypothesis that begins with a
+            prediction for whatever input: the log-shares of the classes, or the mean target. The
+            unit is 1 for classes, and the standard deviation of targets. Central training with
+            automatic step sizes begins there.
         spec: name and arguments of the factory that made the model, so that saved models can be
             loaded without pickle; ``None`` for models of the user's own functions.
 
@@ -70,7 +71,7 @@ class Model:
     training_loss: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     argmin: Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], Params] | None = None
     scale: Scale | None = dataclasses.field(default=None, compare=False)
-    informed: Callable[[Params, jax.Array], Params] | None = dataclasses.field(
+    informed: Callable[[Params, jax.Array, jax.Array], Params] | None = dataclasses.field(
         default=None, compare=False
     )
     spec: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)

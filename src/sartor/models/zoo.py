@@ -151,8 +151,10 @@ def _perceptron(
             return z[:, 0] if out == 1 else z
         return log_softmax(z)
 
-    def informed(params: Params, prediction: jax.Array) -> Params:
-        return {**params, last: {**params[last], "b": prediction}}
+    def informed(params: Params, prediction: jax.Array, unit: jax.Array) -> Params:
+        # Weights are in the unit of the labels: with targets near 1e-6, others are far off.
+        w = params[last]["w"]
+        return {**params, last: {"w": w if inner else w * unit, "b": prediction}}
 
     spec: dict[str, Any] = {"name": "linear" if regression else "logistic"}
     spec["features"] = shape[0] if len(shape) == 1 else shape
