@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sartor.engine import Own
 from sartor.engine.optimizers import capped_sgd
 
 LOGS = st.floats(-6, 6, allow_subnormal=False, width=32)
@@ -45,3 +47,29 @@ def test_where_there_is_no_gradient_nothing_moves():
     for constant in (0.0, 1.0):
         _, after = step(0.5, lambda w, c=constant: c + 0.0 * w, jnp.float32(2.0))
         assert after == 2.0
+
+
+@pytest.mark.parametrize("rate", [0.0025, 0.16, 10.0])
+@pytest.mark.parametrize("steep", [1e2, 1e4])
+def test_steps_settle_near_a_minimum_above_zero(rate, steep):
+    """Two examples with one input contradict each other."""
+
+    def loss(w):
+        return ((steep * w - jnp.array([0.0, 6.0])) ** 2).mean()
+
+    rule, w, losses = capped_sgd(rate), jnp.float32(0.0), []
+    state = rule.init(w)
+    for _ in range(200):
+        value, gradient = jax.value_and_grad(loss)(w)
+        losses.append(float(value))
+        changes, state = rule.update(gradient, state, w, value=value)
+        w = optax.apply_updates(w, changes)
+    assert max(losses[100:]) < 9.01  # the lowest possible is 9
+
+
+def test_another_loss_of_ones_own_is_not_known_to_be_positive():
+    class Shifted(Own):
+        def loss(self, own, central, batch, job):
+            return super().loss(own, central, batch, job) - 1.0
+
+    assert Own.never_negative and not Shifted.never_negative

@@ -153,36 +153,42 @@ def test_the_units_of_a_table_wreck_no_default(kind):
     assert scores.loss.mean() < scores.baseline.loss.mean() < variance
 
 
+PERSONAL = (sartor.Finetune, sartor.Local, sartor.Dapper, sartor.Mapper)
+
+
+@pytest.mark.parametrize("kind", PERSONAL)
 @pytest.mark.parametrize("unit", [2.0**-27, 2.0**27])  # so that rounding is the same
-def test_the_unit_of_targets_does_not_matter(unit):
-    kept = []
+def test_the_unit_of_targets_does_not_matter(kind, unit):
+    kept, losses = [], []
     for each in (1.0, unit):
         data, _ = without_sleep(1.0, each)
         central = sartor.FedAvg(rounds=50).fit(sartor.models.linear(1), data)
-        personal = sartor.Finetune().fit(central, data)
+        personal = kind().fit(central, data)
         kept.append([one["kept"] for one in personal.clients.values()])
+        losses.append(personal.evaluate(data).loss / each**2)
     assert kept[0] == kept[1] and not all(kept[0])
-
-
-PERSONAL = (sartor.Finetune, sartor.Local, sartor.Dapper, sartor.Mapper)
+    np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", PERSONAL)
 @pytest.mark.parametrize("guard", [True, False])
-def test_a_client_far_from_all_others_does_not_diverge(kind, guard):
-    """It has a single row, with a value at 60 standard deviations."""
+@pytest.mark.parametrize("rows", [1, 100])
+def test_a_client_far_from_all_others_does_not_diverge(kind, guard, rows):
+    """Its values are at 60 standard deviations of all, and its targets are noise."""
     draw = np.random.default_rng(0)
-    owner = np.append(np.repeat(np.arange(20), 200), 20)
+    owner = np.append(np.repeat(np.arange(20), 200), np.full(rows, 20))
     x = draw.standard_normal((len(owner), 2))
-    x[-1] = 1e4, 0.0
+    x[-rows:] = 1e4, 0.0
     slopes = draw.standard_normal((21, 2))
     y = (x * slopes[owner]).sum(axis=1)
-    y[-1] = 3.0
+    y[-rows:] = 3.0 if rows == 1 else 3 * draw.standard_normal(rows)
     data = sartor.data.from_arrays(x, y.astype(np.float32), owner).split(validation=0.2, test=0.3)
     central = sartor.FedAvg(rounds=50).fit(sartor.models.linear(2), data)
     scores = kind(guard=guard).fit(central, data, keep=False).evaluate(data)
     assert scores.loss.mean() < 0.8 * scores.baseline.loss.mean()
+    if rows > 1:
+        assert scores.loss[-1] < max(1.1 * scores.baseline.loss[-1], 2 * y[-rows:].var())
 
 
 def test_models_that_are_worse_than_a_guess_say_so():
@@ -191,6 +197,23 @@ def test_models_that_are_worse_than_a_guess_say_so():
     wild = sartor.Finetune(learning_rate=1.05, guard=False).fit(central, data)
     with pytest.warns(UserWarning, match="more than the central model .* and than a guess"):
         wild.evaluate(data)
+
+
+def test_so_do_models_that_begin_with_one_that_is_no_better():
+    """These clients' first feature is far from where the central model has seen it."""
+
+    def clients(number, off):
+        draw = np.random.default_rng(number)
+        owner = number + np.arange(1000) % 40
+        x = draw.standard_normal((1000, 2))
+        y = (x.sum(axis=1) + draw.standard_normal(1000)).astype(np.float32)
+        return sartor.data.from_arrays(x + [off, 0.0], y, owner).split(test=0.3)
+
+    central = sartor.FedAvg(rounds=50).fit(sartor.models.linear(2), clients(0, 0.0))
+    later = clients(100, 1000.0)
+    tuned = sartor.Finetune(learning_rate=1e-9).fit(central, later)
+    with pytest.warns(UserWarning, match=r"than a guess .* the central model .* no better"):
+        tuned.evaluate(later)
 
 
 def test_scores_say_who_keeps_the_central_model():

@@ -271,7 +271,7 @@ def _check_finite(name: str, chunk: Chunk, data: ClientData, saved: Checkpoint |
     raise DivergedError(
         f"{name} diverged in round {chunk.start + first + 1}: the update of {len(clients)} of "
         f"{len(bad[first])} clients is not finite ({named}){kept}. Lower the learning rate, "
-        "standardize the features, or look at these clients' data",
+        "standardize features and targets, or look at these clients' data",
         round=chunk.start + first + 1,
         clients=clients,
     )

@@ -9,7 +9,16 @@ from sartor.engine.blocks import Block, Jobs, Mixing, Stack, everybody, lanes_of
 from sartor.engine.cohort import Cohort, Passed
 from sartor.engine.engine import Engine
 from sartor.engine.job import Batch, ClientProgram, Ended, Job
-from sartor.engine.objectives import Leaves, Objective, Own, leaf_shapes, lowered, pick, predict
+from sartor.engine.objectives import (
+    Leaves,
+    Objective,
+    Own,
+    from_scratch,
+    leaf_shapes,
+    lowered,
+    pick,
+    predict,
+)
 from sartor.engine.optimizers import (
     AUTOMATIC,
     SEARCHED,
@@ -69,6 +78,7 @@ __all__ = [
     "Stack",
     "build",
     "everybody",
+    "from_scratch",
     "in_order",
     "lanes_of",
     "leaf_shapes",

@@ -40,11 +40,16 @@ class Objective(abc.ABC):
     idle_at_zero: ClassVar[bool] = False
     """Whether with λ = 0 the client's own leaves do not matter, so that none are trained."""
 
+    never_negative: ClassVar[bool] = False
+    """Whether losses are never negative, so that `Searched` may cut steps by their size."""
+
     known: ClassVar[dict[str, type[Objective]]] = {}
     """All objectives by name: how saved models find theirs."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "loss" in cls.__dict__ and "never_negative" not in cls.__dict__:
+            cls.never_negative = False  # another loss, of which nothing is known
         register(Objective.known, cls.__name__.lower(), cls, "choose another name")
 
     @abc.abstractmethod
@@ -125,15 +130,17 @@ class Own(Objective):
     trained: tuple[str, ...] | None = None
     from_scratch: bool = False
 
+    never_negative = True
+
     @property
     def standalone(self) -> bool:
         """A model that starts at random is the client's alone."""
         return self.from_scratch
 
     def start(self, central: Params, job: Job) -> Leaves:
-        """The client's central hypothesis, or a random one."""
+        """The client's central hypothesis, or one that knows nothing."""
         if self.from_scratch:
-            return flatten(self.model.init(job.init_key))
+            return from_scratch(self.model, job)
         return pick(central, job, flatten(central) if self.trained is None else self.trained)
 
     def loss(self, own: Leaves, central: Params, batch: Batch, job: Job) -> jax.Array:
@@ -154,6 +161,17 @@ class Own(Objective):
     def abstain(self, own: Leaves, central: Params, job: Job) -> tuple[Leaves, dict[str, float]]:
         """The leaves of the central hypothesis."""
         return pick(central, job, own), {}
+
+
+def from_scratch(model: Model, job: Job) -> Leaves:
+    """A random hypothesis; where the model can, one that predicts 0, or all classes alike.
+
+    Random weights are far off where targets are near 1e-6.
+    """
+    params = model.init(job.init_key)
+    if model.informed is not None:
+        params = model.informed(params, jnp.zeros(()), jnp.zeros(()))
+    return flatten(params)
 
 
 SMALL = 2**16

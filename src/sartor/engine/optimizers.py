@@ -114,8 +114,9 @@ class Searched:
     """The best of some step sizes, on examples that some clients hold out.
 
     All clients take the same. How far a client moves then depends on how many examples it has. A
-    step is at most the loss over the squared norm of its gradient (Polyak's step size), so that the
-    loss of a client whose examples lie far out does not explode.
+    step is at most the smallest loss over the squared norm of its gradient (Polyak's step size)
+    that the client has met, so that one whose examples lie far out does not diverge. Objectives
+    and training losses of one's own may be negative, and are not cut.
 
     Attributes:
         among: the step sizes, for log loss. Squared error is steeper, and takes an eighth of them.
@@ -160,15 +161,20 @@ def build(chosen: Chosen, learning_rate: Any, capped: bool = False) -> optax.Gra
 
 
 def capped_sgd(learning_rate: Any) -> optax.GradientTransformationExtraArgs:
-    """SGD with steps of at most the loss over the squared norm of its gradient.
+    """SGD with steps of at most the loss over the squared norm of its gradient, now and before.
 
-    So a loss that is never negative does not explode, whatever the data. ``optax.polyak_sgd`` does
-    the same but takes small gradients for none, and with them all targets in small units.
+    For losses that are never negative. Where one curves by L, this is at least 1/(2L), and close to
+    it far from the minimum. So after a step that was too long, all others are short enough to come
+    back. ``optax.polyak_sgd`` forgets the steps before: near a minimum above 0 it takes long ones
+    again and again. It also takes small gradients for none.
     """
+
+    def init(params: Any) -> Any:
+        return jnp.asarray(learning_rate, jnp.float32)
 
     def update(gradient: Any, state: Any, params: Any = None, *, value: Any, **_: Any) -> Any:
         square = optax.tree.norm(gradient, squared=True)
-        step = jnp.where(square > 0, jnp.minimum(learning_rate, value / square), learning_rate)
-        return optax.tree.scale(-step, gradient), state
+        step = jnp.where(square > 0, jnp.minimum(state, value / square), state)
+        return optax.tree.scale(-step, gradient), step
 
-    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
+    return optax.GradientTransformationExtraArgs(init, update)

@@ -50,7 +50,7 @@ class Model:
         informed: ``(params, prediction, unit) -> params``: a hypothesis that begins with a
             prediction for whatever input: the log-shares of the classes, or the mean target. The
             unit is 1 for classes, and the standard deviation of targets. Central training with
-            automatic step sizes begins there.
+            automatic step sizes begins there; with 0 for both, training from scratch does.
         spec: name and arguments of the factory that made the model, so that saved models can be
             loaded without pickle; ``None`` for models of the user's own functions.
 

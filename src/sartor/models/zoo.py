@@ -153,8 +153,9 @@ def _perceptron(
 
     def informed(params: Params, prediction: jax.Array, unit: jax.Array) -> Params:
         # Weights are in the unit of the labels: with targets near 1e-6, others are far off.
-        w = params[last]["w"]
-        return {**params, last: {"w": w if inner else w * unit, "b": prediction}}
+        w, b = params[last]["w"], params[last]["b"]
+        start = jnp.broadcast_to(prediction, b.shape).astype(b.dtype)
+        return {**params, last: {"w": w if inner else w * unit, "b": start}}
 
     spec: dict[str, Any] = {"name": "linear" if regression else "logistic"}
     spec["features"] = shape[0] if len(shape) == 1 else shape

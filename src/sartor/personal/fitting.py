@@ -200,7 +200,7 @@ class Work(NamedTuple):
                 named = ", ".join(map(repr, lost[:3])) + (" …" if len(lost) > 3 else "")
                 raise DivergedError(
                     f"{self.name} diverged for {len(lost)} clients ({named}); lower the learning "
-                    "rate, standardize the features, or look at these clients' data",
+                    "rate, standardize features and targets, or look at these clients' data",
                     round=0,
                     clients=lost,
                 )
@@ -383,7 +383,8 @@ def guards(algorithm: Personal, objective: Objective, central: CentralModel | No
 
 
 def _recipe(algorithm: Personal, task: Task) -> Recipe:
-    return algorithm.recipe(task.model, task.data)._replace(capped=task.capped)
+    recipe = algorithm.recipe(task.model, task.data)
+    return recipe._replace(capped=task.capped and recipe.objective.never_negative)
 
 
 def _with_step_size(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sartor.engine import Batch, Job, Leaves, Objective, pick
+from sartor.engine import Batch, Job, Leaves, Objective, from_scratch, pick
 from sartor.models import Model, Params
 from sartor.trees import flatten, unflatten
 
@@ -31,12 +31,13 @@ class Mixture(Objective):
 
     asks_central: ClassVar[bool] = True
     idle_at_zero: ClassVar[bool] = True
+    never_negative: ClassVar[bool] = True
 
     def start(self, central: Params, job: Job) -> Leaves:
-        """The central hypothesis, or a random local model."""
+        """The central hypothesis, or a local model that knows nothing."""
         if self.local == self.model:
             return pick(central, job, flatten(self._shape()))
-        return flatten(self.local.init(job.init_key))
+        return from_scratch(self.local, job)
 
     def loss(self, own: Leaves, central: Params, batch: Batch, job: Job) -> jax.Array:
         """The training loss of the mixture; h_c is in evaluation mode while h_l trains."""

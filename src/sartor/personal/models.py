@@ -297,17 +297,28 @@ class PersonalModels:
         return mark_trained(scores, found[clients])
 
     def _warn_of_harm(self, scores: Scores, baseline: Scores, data: ClientData, rows: Ints) -> None:
-        """Warn of models that are worse than the central one and than a guess: they diverged."""
+        """Warn of models that are worse than a guess."""
         mine, before = (float(of.example_loss.mean(dtype=np.float64)) for of in (scores, baseline))
-        if mine <= WORSE * before or not data.sizes("train")[data.seen].any():
+        if not data.sizes("train").any():
             return
         guess = Guess.of(self.model, data)
-        usual = float(guess.losses(self.model, data.columns["y"][rows]).mean())
-        if mine > WORSE * usual:
+        guessed = guess.losses(self.model, data.columns["y"][rows])
+        usual = float(guessed.mean())
+        if mine <= WORSE * usual:
+            return
+        lost = f"{scores.method}: the clients' own models lose {mine:.4g} on average, more than "
+        said = f"a guess ({guess.words}: {usual:.4g})"
+        if mine > WORSE * before:
             warn(
-                f"{scores.method}: the clients' own models lose {mine:.4g} on average, more than "
-                f"the central model ({before:.4g}) and than a guess ({guess.words}: {usual:.4g}); "
-                "leave learning_rate and guard at their defaults, or take smaller steps"
+                f"{lost}the central model ({before:.4g}) and than {said}; leave learning_rate and "
+                "guard at their defaults, or take smaller steps"
+            )
+            return
+        apart = scores.loss - scores.sum_by_client(guessed) / scores.test_size
+        if apart.mean() > 2 * apart.std() / np.sqrt(len(apart)):  # no matter of a few clients
+            warn(
+                f"{lost}{said}; the central model ({before:.4g}) was no better. Do not build on "
+                "these models: look at how these clients' data differs from what it was trained on"
             )
 
     def _keeping(self, own: Scored, data: ClientData, clients: Ints, part: str) -> Scored:

@@ -29,6 +29,8 @@ class Weighted(Own):
 
     r: int = 1
 
+    never_negative = True
+
     def loss(self, own: Leaves, central: Params, batch: Batch, job: Job) -> jax.Array:
         """The weighted loss of the two parts of a batch."""
         whole = self.whole(own, central, job)
