@@ -32,14 +32,30 @@ def describe(algorithm: Any) -> dict[str, Any]:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return describe(value)
         if isinstance(value, optax.GradientTransformation):
-            weights = {"w": jnp.zeros(2)}
-            return "custom " + traced_hash(value.update, weights, value.init(weights), weights)
+            return "custom " + _what_it_does(name, value)
         if isinstance(value, list | tuple):
             return [plain(name, v) for v in value]
         raise _no_setting(algorithm, name, value)
 
     fields = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}
     return {"name": type(algorithm).__name__, **{n: plain(n, v) for n, v in fields.items()}}
+
+
+def _what_it_does(name: str, optimizer: optax.GradientTransformation) -> str:
+    """A hash of what an optimizer does to two weights. Servers do not know the loss."""
+    weights, rule = {"w": jnp.zeros(2)}, optax.with_extra_args_support(optimizer)
+    known = {} if name == "server_optimizer" else {"value": jnp.zeros(())}
+
+    def update(gradient: Any, state: Any, params: Any) -> Any:
+        return rule.update(gradient, state, params, **known)
+
+    try:
+        return traced_hash(update, weights, rule.init(weights), weights)
+    except TypeError as error:
+        given = ", ".join(["the gradient", "the parameters", *(["the loss"] if known else [])])
+        raise ConfigError(
+            f"{name} asks for more than {given} ({error}); choose another optimizer"
+        ) from error
 
 
 def _no_setting(algorithm: Any, name: str, value: Any) -> ConfigError:
