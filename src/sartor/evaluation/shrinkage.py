@@ -16,7 +16,7 @@ from sartor.types import Floats, Ints
 SAME_SIZE = 0.1
 """Log sample sizes with a smaller standard deviation count as equal."""
 
-TINY = 1e-12
+TINY = 1e-24
 """The least variance of a mean, as a share of the largest squared mean."""
 
 

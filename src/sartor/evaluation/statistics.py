@@ -267,7 +267,6 @@ class Comparison:
         rough: whether the interval is rough, for there are few clients.
         p_value: paired test that the mean difference is zero, which assumes that clients are drawn
             independently (see `mean_test`).
-        wilcoxon: p-value of Wilcoxon's signed-rank test.
         better, worse, equal: shares of the clients for which a is better than b, and so on.
         trained_rows: test examples that a method was trained on, if that was allowed.
     """
@@ -280,7 +279,6 @@ class Comparison:
     interval: tuple[float, float]
     rough: bool
     p_value: float
-    wilcoxon: float
     better: float
     worse: float
     equal: float
@@ -299,9 +297,9 @@ class Comparison:
         return (
             f"{self.a} {verdict} {self.b} in {self.metric} on {self.clients:,} clients: "
             f"{self.difference:+.4f} (positive is better; "
-            f"{'no interval' if math.isnan(low) else interval}; p = {self.p_value:.2g}, Wilcoxon "
-            f"p = {self.wilcoxon:.2g}), better for {self.better:.0%} of the clients, worse for "
-            f"{self.worse:.0%}, equal for {self.equal:.0%}."
+            f"{'no interval' if math.isnan(low) else interval}; p = {self.p_value:.2g}), better "
+            f"for {self.better:.0%} of the clients, worse for {self.worse:.0%}, equal for "
+            f"{self.equal:.0%}."
             + f" TOO GOOD: {self.trained_rows:,} test examples were trained on."
             * marked
         )
@@ -346,8 +344,6 @@ def compare(a: Scores, b: Scores, metric: Metric | None = None, seed: int = 0) -
                 f"{b.method!r}: score both on the same split"
             )
     d = _better_by(a.totals(metric), b.totals(metric)[order], metric) / a.test_size
-    from scipy import stats  # here, because it takes a second to load and nothing else needs it
-
     with np.errstate(invalid="ignore"):
         mean = float(d.mean())
     low, high, rough = mean_interval(d)
@@ -361,7 +357,6 @@ def compare(a: Scores, b: Scores, metric: Metric | None = None, seed: int = 0) -
         interval=(low, high),
         rough=rough,
         p_value=mean_test(d, seed=seed),
-        wilcoxon=float(stats.wilcoxon(d[d != 0]).pvalue) if d.any() else 1.0,
         better=float(np.mean(d > 0)),
         worse=float(np.mean(d < 0)),
         equal=float(np.mean(d == 0)),
