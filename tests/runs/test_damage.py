@@ -86,6 +86,17 @@ def test_a_damaged_checkpoint_or_shard_stops_a_resumed_run_before_it_writes(fini
         assert again.results["methods"] == finished.results["methods"]
 
 
+def test_what_is_deleted_is_made_anew_by_a_resumed_run(finished, tmp_path):
+    out = shutil.copytree(finished.directory, tmp_path / "run")
+    expected = (out / "per_client.parquet").read_bytes()
+    for pattern in ("models/Local/shard-*", "models/central/*", "results.json", "models/*/*"):
+        for path in list(out.glob(pattern)):
+            path.unlink()
+        run(config(), out, resume=True)
+        assert (out / "per_client.parquet").read_bytes() == expected
+        assert len(sartor.load(out / "models" / "Local")) == len(finished.scores[0])
+
+
 @pytest.mark.parametrize("kind", ["manifest", "manifest of clients", "data"])
 def test_files_of_earlier_versions_are_read(kind, saved, tmp_path):
     folder, name, read = KINDS[kind]

@@ -105,15 +105,19 @@ class Advice:
     def summary(self) -> str:
         """The advice for all clients together, as text."""
         lines = [f"{name:<14}{part:7.1%} of the clients" for name, part in self.shares().items()]
-        lines += [f"Clear, by more than two standard deviations, for {self.clear.mean():.1%}.", ""]
         lines += [
-            "Mean gain over the global model: expected, as a share of its loss, and (on held-out",
-            "examples):",
+            "The advice is clear, by more than two standard deviations, for "
+            f"{self.clear.mean():.1%} of the clients.",
+            "",
+            f"{'Mean gain over the global model':<32}{'expected':>10}{'of its loss':>13}"
+            f"{'held out':>10}",
         ]
         for name, found in self.policies().items():
-            raw = "" if found["held_out"] is None else f"({found['held_out']:+.4f})"
-            share = "" if found["share"] is None else f"{found['share']:+.1%}"
-            lines.append(f"{name:<14}{found['gain']:+9.4f} {share:>7} {raw}")
+            share = "–" if found["share"] is None else f"{found['share']:+.1%}"
+            raw = "–" if found["held_out"] is None else f"{found['held_out']:+.4f}"
+            mark = " *" * (name == "as advised")
+            lines.append(f"{name + mark:<32}{found['gain']:>+10.4f}{share:>13}{raw:>10}")
+        lines.append("* advised by one half of the held-out parts, and measured on the other")
         others = [
             found["gain"] or 0.0 for name, found in self.policies().items() if name != "as advised"
         ]
@@ -123,9 +127,9 @@ class Advice:
         said = "The bounds promise nothing here: all are larger than the largest loss."
         if told.any():
             said = (
-                "Without interpolation, bounds and experiment agree for "
-                f"{self.agree[told].mean():.1%} of the clients with bounds below the largest loss "
-                f"({told.mean():.1%} of all clients)."
+                f"The bounds promise something for {told.mean():.1%} of the clients. For "
+                f"{self.agree[told].mean():.1%} of these, they favour what the experiment does, "
+                "leaving interpolation aside."
             )
         return "\n".join([*lines, "", said])
 

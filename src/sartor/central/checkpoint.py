@@ -73,6 +73,11 @@ class Checkpoint:
         verify_tree(self.path)
         round_, identity = _read(self.path)
         if identity != json.loads(json.dumps(self.identity)):
+            if identity["data"] != self.identity["data"]:
+                raise CheckpointError(
+                    f"{self.path} belongs to other data: the rows, or how they are split, have "
+                    "changed since; bring them back, or start in a new directory"
+                )
             raise CheckpointError(
                 f"{self.path} belongs to another configuration: "
                 f"{difference(identity, self.identity)}; set it back, or start in a new directory"

@@ -45,6 +45,8 @@ def load(
     if not (path / MANIFEST).is_file():
         inside = sorted(str(m.parent) for m in path.glob(f"**/{MANIFEST}"))
         hint = f"; there are models in {', '.join(inside)}" if inside else ""
+        if any(path.glob("shard-*.safetensors")):
+            hint = f"; a fit was not finished here: run it again, and personal.save({str(path)!r})"
         raise FileError(f"{path} holds no models saved by Sartor (no manifest.json){hint}")
     manifest = read_manifest(path)
     with explaining(f"{path / MANIFEST} is damaged", REMEDY):

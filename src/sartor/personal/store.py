@@ -28,6 +28,7 @@ from sartor.files import (
     explaining,
     is_unfinished,
     load_tree,
+    read_json,
     read_metadata,
     save_tree,
     sweep,
@@ -257,9 +258,15 @@ def _refuse_foreign(directory: Path) -> None:
     """Models are not mixed with other files, nor with a central model that was saved there."""
     names = {path.name for path in directory.iterdir() if not is_unfinished(path)}
     others = foreign(names)
-    if others or (MANIFEST in names and not any(name.startswith("shard-") for name in names)):
+    if others or (MANIFEST in names and _kind(directory) == "central"):
         what = others[0] if others else "a saved central model"
         raise FileError(
             f"{directory} holds something else already ({what}); choose a directory of its own for "
             "the clients' models"
         )
+
+
+def _kind(directory: Path) -> Any:
+    """Whether the models that were saved in a directory are central ones or clients' own."""
+    manifest = read_json(directory / MANIFEST)
+    return manifest.get("kind") if isinstance(manifest, dict) else None
