@@ -207,7 +207,7 @@ def test_so_do_models_that_begin_with_one_that_is_no_better():
         owner = number + np.arange(1000) % 40
         x = draw.standard_normal((1000, 2))
         y = (x.sum(axis=1) + draw.standard_normal(1000)).astype(np.float32)
-        return sartor.data.from_arrays(x + [off, 0.0], y, owner).split(test=0.3)
+        return sartor.data.from_arrays(x + np.array([off, 0.0]), y, owner).split(test=0.3)
 
     central = sartor.FedAvg(rounds=50).fit(sartor.models.linear(2), clients(0, 0.0))
     later = clients(100, 1000.0)
