@@ -301,7 +301,8 @@ def main() -> None:
                 print(
                     f"{name} seed {seed} advice, {way}: {shares}; clear {kept.clear:.0%}; promised "
                     f"{kept.promised[0]:+.4f} ± {kept.promised[1]:.4f}, fresh rows "
-                    f"{kept.shown[0]:+.4f} ± {kept.shown[1]:.4f}; {kept.apart:+.1f} errors apart",
+                    f"{kept.shown[0]:+.4f} ± {kept.shown[1]:.4f}; difference {kept.apart:+.1f} "
+                    "standard errors",
                     flush=True,
                 )
     today = datetime.datetime.now(datetime.UTC).date()
