@@ -48,7 +48,10 @@ class Dapper(Personal):
             on examples that some clients hold out.
         optimizer: replaces SGD: an ``Optimizer`` or any optax transformation.
         guard: a client keeps the central model unless its own is better on held-out examples.
+            ``None`` does so wherever there is a central model and something is held out.
         folds: number of folds of the training part, for clients without a validation part.
+        shrink: choose for a client not only by its own held-out examples, but also by what is good
+            for others.
         cover: Λ, the candidates for λ, the weight of the client's own data.
         select: how a client chooses λ, always by plain loss: ``"holdout"`` on its validation part
             (or by folds if it has none), ``"kfold"`` by folds of its training part, ``"train"`` on

@@ -24,8 +24,11 @@ class Finetune(Personal):
             on examples that some clients hold out.
         optimizer: replaces SGD: an ``Optimizer`` or any optax transformation.
         guard: a client keeps the central model unless its own is better on held-out examples: its
-            validation part, or folds of its training part if it has none.
+            validation part, or folds of its training part if it has none. ``None`` does so
+            wherever there is a central model and something is held out.
         folds: number of these folds.
+        shrink: choose for a client not only by its own held-out examples, but also by what is good
+            for others.
         layers: names of the layers to train (default: all). The other layers stay those of the
             central model and are stored once.
 

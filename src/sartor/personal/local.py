@@ -20,8 +20,11 @@ class Local(Personal):
             examples that some clients hold out.
         optimizer: replaces SGD: an ``Optimizer`` or any optax transformation.
         guard: a client keeps the central model unless its own is better on held-out examples: its
-            validation part, or folds of its training part if it has none.
+            validation part, or folds of its training part if it has none. ``None`` does so
+            wherever there is a central model and something is held out.
         folds: number of these folds.
+        shrink: choose for a client not only by its own held-out examples, but also by what is good
+            for others.
 
     >>> Local(learning_rate=0.05).epochs
     20

@@ -70,7 +70,10 @@ class Mapper(Personal):
             on examples that some clients hold out.
         optimizer: replaces that SGD: an ``Optimizer`` or any optax transformation.
         guard: a client keeps the central model unless the mixture is better on held-out examples.
+            ``None`` does so wherever something is held out.
         folds: number of folds of the training part, for clients without a validation part.
+        shrink: choose for a client not only by its own held-out examples, but also by what is good
+            for others.
         cover: Λ, the candidates for λ, the weight of the local model.
         select: how a client chooses λ, always by plain loss: ``"holdout"`` on its validation part
             (or by folds if it has none), ``"kfold"`` by folds of its training part, ``"train"`` on
