@@ -102,7 +102,7 @@ def fit(
 ) -> CentralModel:
     """Run an algorithm's rounds, from a checkpoint if there is one.
 
-    Where an automatic step size diverges, the rounds start anew with half of it.
+    Where an automatic step size diverges, the rounds are restarted with half of it.
     """
     name = type(algorithm).__name__
     saved = None if checkpoint is None else Checkpoint(Path(checkpoint), identity(algorithm, what))
@@ -122,7 +122,8 @@ def fit(
         if saved is not None:
             saved.path.unlink(missing_ok=True)
     if halvings:  # whether it was in this process or in one before
-        warn(f"{name} diverged. It started anew with 1/{2**halvings} of its step size, and ended")
+        share = "half the" if halvings == 1 else f"1/{2**halvings} of its"
+        warn(f"{name} diverged. It was restarted with {share} step size and finished")
     return trained
 
 

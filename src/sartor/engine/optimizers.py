@@ -87,8 +87,8 @@ class Automatic:
 
     All steps of a client in round t, counted from 0, add up to first · (1 − t/T)², divided by the
     curvature of the loss. So clients count by their weights, and not by how many steps they take;
-    and late steps are too small to carry clients away from each other. Where training diverges, it
-    starts anew with half the step size.
+    and late steps are too small to carry clients away from each other. If training diverges, it is
+    restarted with half the step size.
 
     Attributes:
         first: what a client's steps in the first round add up to, with all that the server's
