@@ -62,7 +62,7 @@ def test_the_experiments_tables_hold_its_numbers(look, experiment):
         cells = dict(zip(head, shown, strict=True))
         assert cells["test loss"] == f"{row['test_loss']:.4f}"
         assert cells["exact loss"] == f"{row['exact_loss']:.4f}"
-        assert cells["least possible"] == f"{row['limit']:.4f}"
+        assert cells["lowest possible"] == f"{row['limit']:.4f}"
         assert cells["the paper"] == f"{row['paper']:.1f}"
     for row in results["figure1"]:
         column = [5, 50].index(row["samples"])

@@ -102,7 +102,7 @@ def odd_and_even(
 
 
 def odd_excess(personal: PersonalModels, symbols: int) -> float:
-    """The odd clients' mean exact loss minus the least possible, log d."""
+    """The odd clients' mean exact loss minus the lowest possible, log d."""
     odd = [client for client in personal.clients if int(client[-1]) % 2]
     logs = [np.log(personal.predict_proba(client, None)).mean() for client in odd]
     return float(-np.mean(logs) - np.log(symbols))

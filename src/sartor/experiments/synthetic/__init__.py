@@ -1,7 +1,7 @@
 """The paper's synthetic experiment: Table 1 and the plot of section 7.1, with its appendix.
 
 A hundred clients draw symbols from known distributions, so that every loss can be computed exactly,
-and compared with the least possible loss.
+and compared with the lowest possible loss.
 """
 
 from pathlib import Path

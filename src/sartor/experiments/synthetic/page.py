@@ -107,7 +107,7 @@ def _methods(sizes: Sizes) -> Sequence[Row]:
 
 
 def _loss_figure(sizes: Sizes, limits: Row, excess: bool = False) -> Figure:
-    """The exact loss of every method; or how far it is above the least possible loss."""
+    """The exact loss of every method; or how far it is above the lowest possible loss."""
     names = [method.name for method in METHODS]
     with drawing(7.2, 4.0) as (figure, axes):
         for name in next(iter(sizes.values())):

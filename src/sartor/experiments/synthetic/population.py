@@ -1,4 +1,4 @@
-"""The settings of the experiment, its clients and samples, and the least possible losses."""
+"""The settings of the experiment, its clients and samples, and the lowest possible losses."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def client_table(results: Results) -> pa.Table:
 def as_text(results: Mapping[str, Any]) -> Iterator[str]:
     """The numbers of the table and the figure, and the claims, as lines for a terminal."""
     yield "Table 1: loss of HypCluster with q clusters, 100 samples per client"
-    rows = [("test loss", "test_loss"), ("exact", "exact_loss"), ("least possible", "limit")]
+    rows = [("test loss", "test_loss"), ("exact", "exact_loss"), ("lowest possible", "limit")]
     yield f"{'q':<16}" + "".join(f"{row['q']:>8}" for row in results["table1"])
     for name, key in (*rows, ("the paper", "paper")):
         yield f"{name:<16}" + "".join(f"{row[key]:8.3f}" for row in results["table1"])
