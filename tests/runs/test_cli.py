@@ -39,6 +39,10 @@ def test_settings_of_everything(sartor):
     assert code == 0 and "cover: Λ" in out and "step = 'sample'" in out
     code, _, err = sartor("settings", "Daper")
     assert code == 1 and "did you mean 'Dapper'?" in err
+    for name, setting in {"Automatic": "first = 0.5", "Searched": "clients = 100"}.items():
+        code, out, _ = sartor("settings", name)
+        assert code == 0 and setting in out
+    assert "'advise'; did you mean 'advice'? (For your own" in sartor("settings", "advise")[2]
 
 
 MINE = """
@@ -73,7 +77,7 @@ SLOW = ("--set", "central.name=Slow", "--set", "personal=[{name='Brief', epochs=
 
 def test_algorithms_of_ones_own_are_imported(sartor, mine, tmp_path):
     code, _, err = sartor("run", "small.toml", *SLOW)
-    assert code == 1 and "'Slow'; " in err and "import its module first: sartor --import" in err
+    assert code == 1 and "'Slow'; " in err and "your own algorithm, start with" in err
     assert "sartor --import MODULE" in sartor("settings", "Slow")[2]
     advise = ("advise", lonely(tmp_path / "data"), "--set", "cluster.name=Slow")
     assert "cluster.name is 'Slow'; " in (err := sartor(*advise)[2]) and "sartor --import" in err

@@ -148,22 +148,26 @@ def advise_command(
 def settings_command(
     name: Annotated[
         str | None,
-        typer.Argument(help="Algorithm, ready model or table. (default: list all names)"),
+        typer.Argument(
+            help="Algorithm, ready model, step size or table. (default: list all names)"
+        ),
     ] = None,
 ) -> None:
-    """List the settings of an algorithm, a model or a configuration table."""
+    """List the settings of an algorithm, a model, a step size or a configuration table."""
     tables: dict[str, Any] = {"data": sartor.data.open, "split": ClientData.split}
     tables |= {"engine": sartor.Engine, "advice": sartor.advise}
-    known: dict[str, Any] = {**CENTRAL, **PERSONAL, **FACTORIES, **tables}
+    steps: dict[str, Any] = {"Automatic": sartor.Automatic, "Searched": sartor.Searched}
+    known: dict[str, Any] = {**CENTRAL, **PERSONAL, **FACTORIES, **steps, **tables}
     if name is None:
         typer.echo(f"central: {', '.join(CENTRAL)}\npersonal: {', '.join(PERSONAL)}")
-        typer.echo(f"model: {', '.join(FACTORIES)}\ntables: {', '.join(tables)}")
+        typer.echo(f"model: {', '.join(FACTORIES)}\nlearning_rate: {', '.join(steps)}")
+        typer.echo(f"tables: {', '.join(tables)}")
         return
     same = [key for key in known if key.lower() == name.lower()]
     name = same[0] if len(same) == 1 else name
     if name not in known:
         near = nearest(name, known, "known are")
-        raise ConfigError(f"there is nothing named {name!r}; {near}; {IMPORT}")
+        raise ConfigError(f"no algorithm, model or table is named {name!r}; {near} {IMPORT}")
     typer.echo(inspect.getdoc(known[name]))
     typer.echo("\nDefaults:")
     for key, parameter in inspect.signature(known[name]).parameters.items():

@@ -28,7 +28,7 @@ MANY = 100
 GENERATORS: dict[str, Callable[..., ClientData]] = {"synthetic": data_room.synthetic}
 """Generators of data, by the names for ``data.generator``."""
 
-IMPORT = "for one of your own, import its module first: sartor --import MODULE ..."
+IMPORT = "(For your own algorithm, start with: sartor --import MODULE ...)"
 """What to do about an algorithm that is not known."""
 
 
@@ -106,9 +106,13 @@ def read_table(path: Path) -> Table:
         return parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise FileError(f"there is no configuration file {path}") from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ConfigError(
-            f"{path} is not readable TOML: {error}; name a configuration file, and correct it"
+            f"cannot read {path}: {error.strerror or error}; name a configuration file"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} is not valid TOML: {error}; correct it, or name another file"
         ) from error
 
 
@@ -196,7 +200,7 @@ def _choose(where: str, table: Table, choices: Mapping[str, Any], key: str = "na
     if not isinstance(name, str) or name not in choices:
         hint = nearest(str(name), choices, "choose one of")
         if choices is central.ALGORITHMS or choices is personal.ALGORITHMS:
-            hint += f"; {IMPORT}"
+            hint += f" {IMPORT}"
         raise ConfigError(f"{where}.{key} is {name!r}; {hint}")
     check_table(where, table, {key: str, **hints_of(choices[name])})
     return choices[name]
