@@ -233,7 +233,7 @@ def test_foreign_directories_are_left_alone(tmp_path):
         pass
     (path / "chapter").touch()
     with (
-        pytest.raises(FileError, match=r"thesis exists, and holds something .* left untouched"),
+        pytest.raises(FileError, match=r"thesis already exists and .* nothing was written"),
         replacing(path, lambda p: False),
     ):
         pass

@@ -284,8 +284,8 @@ def replacing(path: str | os.PathLike[str], ours: Callable[[Path], bool]) -> Ite
         sweep_beside(path)
         if not (is_free(path) or (path.is_dir() and ours(path))):
             raise FileError(
-                f"{path} exists, and holds something that is not replaced; it is left untouched, "
-                "choose another directory or remove it"
+                f"{path} already exists and contains other files, so nothing was written; choose "
+                "another directory, or remove it"
             )
         try:
             with explaining_writes(path):
@@ -369,7 +369,8 @@ def explaining(
     except passed:
         raise
     except Exception as error:
-        raise FileError(f"{wrong} ({error}); {remedy}") from error
+        details = "" if str(error) in wrong else f" ({error})"  # some name the path and no more
+        raise FileError(f"{wrong}{details}; {remedy}") from error
 
 
 def _beside(path: Path, end: str) -> Path:

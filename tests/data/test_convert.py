@@ -166,7 +166,7 @@ def test_what_cannot_be_written(data, tmp_path):
         convert(data, tmp_path / "new", "odd")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
-    with pytest.raises(FileError, match="left untouched"):
+    with pytest.raises(FileError, match="nothing was written"):
         convert(data, tmp_path / "full", "leaf")
     with pytest.raises(ConfigError, match="LEAF has one input"):
         convert(sartor.data.synthetic(clients=3), tmp_path / "new", "leaf")

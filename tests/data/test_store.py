@@ -68,7 +68,7 @@ def test_other_things_are_not_overwritten(saved, tmp_path):
     (tmp_path / "folder" / "mine.txt").write_text("mine")
     (path / "notes.txt").write_text("mine")
     for target in (tmp_path / "file", tmp_path / "folder", path):
-        with pytest.raises(FileError, match="left untouched"):
+        with pytest.raises(FileError, match="nothing was written"):
             data.save(target)
     assert (path / "notes.txt").read_text() == (tmp_path / "file").read_text() == "mine"
 

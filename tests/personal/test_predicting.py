@@ -71,7 +71,7 @@ def test_unknown_clients_get_the_central_model_or_an_error(personal, central):
     )
     with pytest.raises(DataError, match=r"no model for 4 clients \('x1', 'x2', 'x3' …\)"):
         personal.predict(who, X[:6], strict=True)
-    with pytest.raises(DataError, match="no model for client 'x1'; there are 4"):
+    with pytest.raises(DataError, match="no model for client 'x1' among the 4 here; fit one"):
         personal.predict("x1", X[:1], strict=True)
 
 

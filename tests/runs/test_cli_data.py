@@ -74,7 +74,7 @@ def test_a_table(sartor, tmp_path):
         (
             ["source", "full", "--to", "leaf"],
             1,
-            "full exists, and holds something that is not replaced",
+            "full already exists and contains other files",
         ),
         (["source", "new", "--to", "leaf", "--client", "a"], 1, "error: client='a': only for CSV"),
         (["source", "new", "--to", "odd"], 2, "odd"),

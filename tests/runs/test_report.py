@@ -125,7 +125,7 @@ def test_a_run_without_a_name(finished, tmp_path, monkeypatch):
         ("results.json", "{}", "results.json is not the result of a run of this version"),
         ("results.json", "[]", "results.json is not the result of a run of this version"),
         ("results.json", '{"metric": "loss", "methods": [1]}', "is not the result of a run"),
-        ("per_client.parquet", None, "per_client.parquet is missing or damaged"),
+        ("per_client.parquet", None, "^[^;(]*/per_client.parquet is missing or damaged; resume"),
         ("per_client.parquet", "PAR1 and no more", "per_client.parquet is missing or damaged"),
     ],
 )

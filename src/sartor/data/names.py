@@ -33,9 +33,9 @@ def check_names(
     if data.label_names != labels:
         raise DataError(
             f"{whose} other labels: {_first(labels, data.label_names)}, so class numbers do not "
-            "mean the same; number the labels as the model does, "
-            "sartor.data.with_labels(data, model.label_names), or build both data sets from one "
-            "table"
+            "mean the same; number the labels in the same way, sartor.data.with_labels(data, "
+            "central.label_names) for a fitted central (or personal) model, or build both data "
+            "sets from one table"
         )
 
 

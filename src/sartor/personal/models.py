@@ -218,8 +218,8 @@ class PersonalModels:
         named = ", ".join(map(repr, clients[:3])) + (" …" if len(clients) > 3 else "")
         several = f"{len(clients)} clients ({named})" if len(clients) > 1 else f"client {named}"
         return DataError(
-            f"there is no model for {several}; there are {len(self)}: fit them too"
-            + ", or leave out strict for the central model" * (self.given is not None)
+            f"no model for {several} among the {len(self):,} here; fit one"
+            + ", or leave out strict=True for the central model" * (self.given is not None)
         )
 
     @cached_property
