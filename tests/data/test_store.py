@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 
@@ -39,8 +40,27 @@ def test_roundtrip(saved):
     assert all(isinstance(column, np.memmap) for column in again.columns.values())
     again.save(path)  # onto itself
     assert contents(again) == contents(data) == contents(sartor.data.open(path))
-    again.select(again.ids[:2]).save(path)
+    assert os.listdir(path.parent) == ["toy"]
+
+
+def test_other_data_is_replaced_only_on_request(saved):
+    data, path = saved
+    some = data.select(data.ids[:2])
+    y = 1 - data.columns["y"]
+    for other in (
+        some, data.merge_parts(), dataclasses.replace(data, columns={**data.columns, "y": y}),
+        dataclasses.replace(data, time=np.arange(20)),
+    ):  # fmt: skip
+        with pytest.raises(FileError, match=r"toy holds other data.*replace=True"):
+            other.save(path)
+    assert contents(sartor.data.open(path)) == contents(data)
+    some.save(path, replace=True)
     assert sartor.data.open(path).ids == data.ids[:2]
+    with pytest.raises(FileError, match="holds other data"):
+        sartor.data.open(path).select(data.ids[:1]).save(path)  # of which it is a part
+    (path / "rows.npy").write_bytes(b"damaged")
+    some.save(path, replace=True)
+    assert contents(sartor.data.open(path)) == contents(some)
     assert os.listdir(path.parent) == ["toy"]
 
 
@@ -68,8 +88,9 @@ def test_other_things_are_not_overwritten(saved, tmp_path):
     (tmp_path / "folder" / "mine.txt").write_text("mine")
     (path / "notes.txt").write_text("mine")
     for target in (tmp_path / "file", tmp_path / "folder", path):
-        with pytest.raises(FileError, match="nothing was written"):
-            data.save(target)
+        for replace in (False, True):
+            with pytest.raises(FileError, match="nothing was written"):
+                data.save(target, replace=replace)
     assert (path / "notes.txt").read_text() == (tmp_path / "file").read_text() == "mine"
 
 
@@ -77,7 +98,7 @@ def test_a_failed_save_leaves_the_old_one(saved, monkeypatch):
     data, path = saved
     monkeypatch.setattr(np, "save", lambda *a, **k: (_ for _ in ()).throw(OSError(28, "No space")))
     with pytest.raises(FileError, match=r"No space.*free some space"):
-        data.select(data.ids[:1]).save(path)
+        data.select(data.ids[:1]).save(path, replace=True)
     monkeypatch.undo()
     assert contents(sartor.data.open(path)) == contents(data)
     assert os.listdir(path.parent) == ["toy"]

@@ -122,8 +122,8 @@ def test_times_and_groups_out_of_tables(tmp_path):
     for role, column in {"time": "day", "groups": "hour"}.items():
         data = sartor.data.from_frame(table, **roles, **{role: column})
         read = sartor.data.open(tmp_path / "table.csv", **roles, **{role: column})
-        data.save(tmp_path / "saved")
-        back = sartor.data.open(tmp_path / "saved")
+        data.save(tmp_path / role)
+        back = sartor.data.open(tmp_path / role)
         assert read.fingerprint == data.fingerprint == back.fingerprint
         if role == "time":
             assert np.diff(back.time).tolist() == [-2 * 86400, 86400]

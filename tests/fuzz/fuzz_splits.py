@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from known import Known, known
-from outcomes import Case, chance, may_refuse, must_refuse, pick, same, sure
+from outcomes import Case, chance, may_refuse, must_refuse, pick, refuses, same, sure
 
 import sartor
 from sartor.data import PARTS, ClientData, from_arrays
@@ -98,7 +98,13 @@ def splits(rng: Rng, scratch: Path) -> None:
              dict(zip(split.ids, split.seen.tolist(), strict=True)))  # fmt: skip
     if chance(rng, 0.2):
         split.save(scratch / "data")
+        if split.fingerprint != data.fingerprint:
+            with refuses("other data in the place of what was saved"):
+                data.save(scratch / "data")
+        split.save(scratch / "data")
         same("saved", sartor.data.open(scratch / "data").fingerprint, split.fingerprint)
+        data.save(scratch / "data", replace=True)
+        same("replaced", sartor.data.open(scratch / "data").fingerprint, data.fingerprint)
     if chance(rng, 0.3):
         some = [client for client in data.ids if chance(rng, 0.5)] or [data.ids[0]]
         chosen = {key: rows for key, rows in found.items() if key[0] in some}

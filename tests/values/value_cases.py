@@ -150,7 +150,7 @@ def places() -> list[Place]:
         Place("part", d.part, {"k": 0, "part": "train"}),
         Place("position", d.position, {"client_id": "c1"}),
         Place("sizes", d.sizes, {"part": "train"}),
-        Place("ClientData.save", d.save, {"path": folder / "data"}),
+        Place("ClientData.save", d.save, {"path": folder / "data", "replace": False}),
         Place("logistic", models.logistic, {"features": 3, "classes": 2, "smoothing": 0.1}),
         Place("linear", models.linear, {"features": 3, "outputs": 2}),
         Place("mlp", models.mlp, {"features": 3, "hidden": (2,), "classes": 2, "smoothing": 0.1}),

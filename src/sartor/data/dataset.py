@@ -281,10 +281,13 @@ class ClientData:
         return digest.hexdigest()
 
     @checks_arguments
-    def save(self, path: AnyPath) -> None:
+    def save(self, path: AnyPath, *, replace: bool = False) -> None:
         """Write a directory that `sartor.data.open` memory-maps again, whole or not at all.
 
-        A directory that was saved before is replaced, and nothing else is.
+        Args:
+            path: where to. The same data may be there already.
+            replace: whether to replace a directory of other data, which is lost then. Nothing but
+                saved data is ever replaced.
 
         >>> import tempfile
         >>> from sartor.data import open, synthetic
@@ -293,9 +296,9 @@ class ClientData:
         ...     open(folder + "/toy")
         ClientData(3 clients, 6 examples: y int64)
         """
-        from sartor.data.store import through_store
+        from sartor.data.store import save_store
 
-        through_store(path, lambda _: self)
+        save_store(self, path, replace)
 
 
 def assemble(

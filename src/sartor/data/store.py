@@ -198,6 +198,32 @@ def through_store(
     return open_store(store)
 
 
+def save_store(data: ClientData, path: str | os.PathLike[str], replace: bool) -> None:
+    """Write a dataset to a native directory; one of other data there is kept unless ``replace``."""
+
+    def ours(there: Path) -> bool:
+        if not _only_a_store(there):
+            return False
+        if not (replace or _holds(there, data)):
+            raise FileError(
+                f"{there} holds other data, which would be lost; choose another directory, or say "
+                "save(path, replace=True)"
+            )
+        return True
+
+    with replacing(path, ours) as folder:
+        write_store(data, folder)
+
+
+def _holds(path: Path, data: ClientData) -> bool:
+    """Whether a native directory holds this very dataset; of a damaged one nobody knows."""
+    try:
+        there = open_store(path)
+    except SartorError:
+        return False
+    return (there.fingerprint, there.feature_names) == (data.fingerprint, data.feature_names)
+
+
 def _only_a_store(path: Path) -> bool:
     """Whether a directory holds nothing but the files of a native directory."""
     names = {file.name for file in path.iterdir() if not is_unfinished(file)}
