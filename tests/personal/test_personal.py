@@ -321,7 +321,12 @@ def test_saving_does_not_lose_other_clients(data, central, tmp_path):
     assert len(sartor.load(path)) == 7
     central.save(path, replace=True)
     assert sartor.load(path).q == 1
-    everybody.save(path)  # a central model is part of it
+    with pytest.raises(FileError, match=r"holds a central model.*replace=True"):
+        everybody.save(path)
+    central.save(path)
+    assert sartor.load(path).q == 1
+    everybody.save(path, replace=True)
+    assert len(sartor.load(path)) == 7
 
 
 def test_fitting_does_not_lose_other_clients(data, central, tmp_path):

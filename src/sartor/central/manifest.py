@@ -157,11 +157,20 @@ def is_models(path: Path) -> bool:
 
 
 def refuse_loss(directory: AnyPath, clients: Collection[str], replace: bool) -> None:
-    """Refuse to replace saved models if some are of clients that are not among these."""
+    """Refuse to replace saved models if some are of clients that are not among these.
+
+    Models of clients do not replace a central model either; without clients it is one itself.
+    """
     path = Path(directory).expanduser()
     if replace or not path.is_dir() or not is_models(path):
         return
-    there = read_json(path / MANIFEST).get("clients") if (path / MANIFEST).exists() else None
+    found = read_json(path / MANIFEST) if (path / MANIFEST).exists() else {"kind": "central"}
+    if clients and found.get("kind") == "central":
+        raise FileError(
+            f"{path} holds a central model, and would lose it; choose another directory for the "
+            "clients' models, or say save(directory, replace=True)"
+        )
+    there = found.get("clients")
     lost = [client for client in there if client not in clients] if there else []
     if lost:
         named = ", ".join(map(repr, lost[:3])) + (" …" if len(lost) > 3 else "")

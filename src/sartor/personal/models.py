@@ -390,7 +390,8 @@ class PersonalModels:
 
         Args:
             directory: where to. Models of the same clients, or of some of them, are replaced.
-            replace: whether to replace models of other clients, too, which are lost then.
+            replace: whether to replace models of other clients, or a central model, too, which
+                are lost then.
         """
         path = Path(directory)
         if self.store.directory is not None and path.resolve() == self.store.directory.resolve():
