@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -111,6 +112,55 @@ def test_folds_of_advice_know_time_and_groups(seed, folds):
         assert len(set(fold[data.groups[data.rows] == group])) <= 1
 
 
+DATES = {
+    "days": ["2024-01-03", "2024-01-01", "2024-02-29"],
+    "seconds": ["2024-01-03 09:30:00", "2024-01-01T00:00:00", "2024-02-29 12:00"],
+    "mixed": ["2024-01-03", "2024-01-01 09:30:00.25", "1500-01-01"],
+    "zones": ["2024-01-03 09:30:00+02:00", "2024-01-01T00:00:00Z", "2024-01-01T00:00:00-11:30"],
+    "nanoseconds": ["2024-01-03 09:30:00.123456789", "2024-01-01", "2024-01-01"],
+}
+
+
+@pytest.mark.parametrize("kind", DATES)
+def test_texts_are_times(tmp_path, kind):
+    """As pd.read_csv leaves them, in every door; a CSV file means the same by them."""
+    texts = DATES[kind]
+    expected = [datetime.datetime.fromisoformat(text) for text in texts]
+    utc = [t if t.tzinfo else t.replace(tzinfo=datetime.UTC) for t in expected]
+    seconds = [t.timestamp() for t in utc]
+    frame = pd.DataFrame(
+        {"shop": list("aab"), "size": [1.0, 2, 3], "day": texts, "sold": [0, 1, 1]}
+    )
+    roles = {"client": "shop", "label": "sold", "time": "day"}
+    frame.to_parquet(tmp_path / "table.parquet")
+    found = [
+        sartor.data.from_frame(frame, **roles),
+        sartor.data.from_frame(frame.astype({"day": "category"}), **roles),
+        sartor.data.from_frame(pa.Table.from_pandas(frame), **roles),
+        sartor.data.open(tmp_path / "table.parquet", **roles),
+        sartor.data.from_arrays(None, [0, 1, 1], list("aab"), time=texts),
+    ]
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    found.append(sartor.data.open(tmp_path / "table.csv", **roles))
+    for data in found:
+        np.testing.assert_allclose(data.time, seconds, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("wrong", ["01/02/2024", "2024", "2024-02-30", "2024-01-01T00:00:00Z"])
+def test_texts_that_are_no_times_are_named(tmp_path, wrong):
+    frame = pd.DataFrame({
+        "shop": [f"s{k // 10}" for k in range(60)], "day": ["2024-01-01"] * 60, "sold": 1.5,
+    })  # fmt: skip
+    frame.loc[[37, 41], "day"] = wrong
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    roles = {"client": "shop", "label": "sold", "time": "day"}
+    message = rf"client 's3', column 'day', row 37: '{wrong}' is no date like .*pd\.to_datetime"
+    with pytest.raises(DataError, match=message):
+        sartor.data.from_frame(frame, **roles)
+    with pytest.raises(DataError, match=message):
+        sartor.data.open(tmp_path / "table.csv", **roles)
+
+
 def test_times_and_groups_out_of_tables(tmp_path):
     days = [datetime.date(2026, 11, day) for day in (3, 1, 2)]
     table = pa.table({
@@ -132,7 +182,10 @@ def test_times_and_groups_out_of_tables(tmp_path):
     alone = table.drop_columns("hour")
     found = sartor.data.from_frame(alone, client="shop", label="sold", time="day")
     assert found.feature_names == ("size",)
-    with pytest.raises(DataError, match=r"time='shop'.*a date, a time or a number"):
+    with pytest.raises(DataError, match=r"client 'a', column 'shop', row 0: 'a' is no date;"):
         sartor.data.from_frame(table, client="shop", label="sold", features=["size"], time="shop")
+    spans = table.append_column("span", pa.array([1, 2, 3], pa.duration("s")))
+    with pytest.raises(DataError, match=r"time='span'.*a date, a time or a number"):
+        sartor.data.from_frame(spans, client="shop", label="sold", features=["size"], time="span")
     with pytest.raises(DataError, match="the rows have no times"):
         sartor.data.from_arrays(None, [0, 1], ["a", "a"]).split(test=0.5, by="time")

@@ -91,14 +91,17 @@ def is_date(kind: Any) -> bool:
 
 
 def as_times(values: Any, column: str, clients: Any = None) -> Floats:
-    """An Arrow column of dates as seconds, and of numbers as they are.
+    """An Arrow column of dates, which may be texts, as seconds, and of numbers as they are.
 
-    >>> as_times(as_arrow(np.array(["2026-11-18"], "datetime64[D]"), "date"), "date").tolist()
-    [1794960000.0]
+    >>> as_times(as_arrow(["2026-11-18", "2026-11-18 00:01:00"], "date"), "date").tolist()
+    [1794960000.0, 1794960060.0]
     """
     refuse_missing(values, column, clients)
+    if is_text(values.type):
+        values = _dates(values, column, clients)
     if is_date(values.type):
-        values = values.cast(pa.timestamp("us")).cast(pa.int64())
+        fine = pa.types.is_timestamp(values.type) and values.type.unit == "ns"  # which are cut off
+        values = values.cast(pa.timestamp("us"), safe=not fine).cast(pa.int64())
         return np.asarray(values, np.float64) / 1e6
     if pa.types.is_decimal(values.type):
         values = values.cast(pa.float64())
@@ -108,6 +111,33 @@ def as_times(values: Any, column: str, clients: Any = None) -> Floats:
         raise DataError(
             f"{column}: a date or a number is needed for each row, got {values.type}"
         ) from error
+
+
+def _dates(values: Any, column: str, clients: Any) -> Any:
+    """Texts as dates; all of them say their time zone, or none does."""
+    # Nanoseconds, where texts have them, leave room for a few hundred years only.
+    kinds = [pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC")]
+    for kind in kinds:
+        if _castable(values, kind):
+            return values.cast(kind)
+    kind = next((kind for kind in kinds if _castable(values[:1], kind)), kinds[0])
+    good, wrong = 0, len(values)  # the first text that is no date is in between
+    while wrong - good > 1:
+        middle = (good + wrong) // 2
+        good, wrong = (middle, wrong) if _castable(values[:middle], kind) else (good, middle)
+    like = " like those before it" if good else ""
+    raise DataError(
+        f"{place(good, column, clients)}: {shown(values[good].as_py())} is no date{like}; write all as "
+        "2026-11-18 or 2026-11-18 09:30:00, or make dates of them, such as by pd.to_datetime"
+    )
+
+
+def _castable(values: Any, kind: Any) -> bool:
+    try:
+        values.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def refuse_missing(values: Any, column: str, clients: Any = None, row: int = 0) -> None:

@@ -45,8 +45,9 @@ def from_frame(
             be numbers or booleans.
         domain: the column with the client's domain.
         metadata: other columns with one value for each client.
-        time: the column that says when a row was observed: a date, a time or a number. Splits and
-            folds can then hold out what comes later.
+        time: the column that says when a row was observed: a date, a time or a number. Texts such
+            as 2026-11-18 or 2026-11-18 09:30:00 are dates. Splits and folds can then hold out what
+            comes later.
         groups: the column that says which rows belong together, such as the rows of one hour.
             Splits and folds keep them together.
 
@@ -159,14 +160,20 @@ def _plan(schema: Any, roles: Mapping[str, Any]) -> _Plan:
     if asked["domain"]:
         (by_name["domain"],) = asked["domain"]
     time, groups = (next(iter(asked[role]), None) for role in ("time", "groups"))
-    if time is not None and not (
-        _numeric(kind := schema.field(time).type) or encoding.is_date(kind)
-    ):
-        raise DataError(
-            f"time={time!r} ({kind}): a date, a time or a number is needed; in a CSV file, write "
-            "dates as 2026-11-18 or 2026-11-18 09:30:00"
-        )
+    if time is not None:
+        _check_time(time, schema.field(time).type)
     return _Plan(client, label, tuple(features), by_name, time, groups)
+
+
+def _check_time(name: str, kind: Any) -> None:
+    """Refuse a column of times whose type says that it holds none; texts are read later."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = (_numeric, encoding.is_date, encoding.is_text, pa.types.is_binary)
+    if not any(test(value) for test in tests):
+        raise DataError(
+            f"time={name!r} ({kind}): a date, a time or a number is needed; write dates as "
+            "2026-11-18 or 2026-11-18 09:30:00"
+        )
 
 
 def _asked(role: str, value: Any) -> list[str]:
@@ -237,7 +244,9 @@ def _collect(batches: Iterable[Any], plan: _Plan, folder: Path | None = None) ->
         },
         label_names=label_names,
         feature_names=plan.features or None,
-        time=None if plan.time is None else encoding.as_times(table[plan.time], plan.time, clients),
+        time=None
+        if plan.time is None
+        else encoding.as_times(_decoded(table, plan.time), plan.time, clients),
         groups=None
         if plan.groups is None
         else encoding.numbered(_decoded(table, plan.groups), plan.groups, clients)[0],
