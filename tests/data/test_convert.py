@@ -45,6 +45,16 @@ def test_what_is_lost_is_said(data, tmp_path):
     table = pa.table({"who": ["a", "b"], "age": [1, 2], "y": [0, 1]})
     with pytest.warns(UserWarning, match="no place for the features' names"):
         convert(sartor.data.from_frame(table, client="who", label="y"), tmp_path / "named", "hdf5")
+    for name in FORMATS:
+        for what, facts in {"times": {"time": [3, 1]}, "groups": {"groups": ["u", "v"]}}.items():
+            dated = sartor.data.from_arrays([[0.5], [7.5]], [0, 1], ["a", "b"], **facts)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                convert(dated, tmp_path / f"{name}-{what}", name)
+            said = " ".join(str(warning.message) for warning in caught)
+            assert (f"{name} has no place for the rows' {what}: left out" in said) == (
+                name != "sartor"
+            )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         convert(words, tmp_path / "sartor", "sartor")

@@ -126,6 +126,8 @@ def _lost(data: ClientData) -> list[str]:
     lost = [repr(name) for name, values in data.metadata.items() if list(values) != again.get(name)]
     lost += ["the labels' names"] if data.label_names else []
     lost += ["the features' names"] if data.feature_names else []
+    lost += ["the rows' times"] if data.time is not None else []
+    lost += ["the rows' groups"] if data.groups is not None else []
     return lost + ([] if data.seen.all() else ["which clients are unseen"])
 
 

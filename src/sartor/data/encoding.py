@@ -127,8 +127,8 @@ def _dates(values: Any, column: str, clients: Any) -> Any:
         good, wrong = (middle, wrong) if _castable(values[:middle], kind) else (good, middle)
     like = " like those before it" if good else ""
     raise DataError(
-        f"{place(good, column, clients)}: {shown(values[good].as_py())} is no date{like}; write all as "
-        "2026-11-18 or 2026-11-18 09:30:00, or make dates of them, such as by pd.to_datetime"
+        f"{place(good, column, clients)}: {shown(values[good].as_py())} is no date{like}; write "
+        "all as 2026-11-18 or 2026-11-18 09:30:00, or make dates of them, such as by pd.to_datetime"
     )
 
 
