@@ -8,9 +8,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
 
 import sartor
 from sartor.data import from_arrays, from_dict, from_frame
+from sartor.data.rounding import Rounding
 from sartor.errors import ConfigError, DataError
 from sartor.runs.config import parse_config
 
@@ -191,6 +194,50 @@ def test_times_that_would_run_together(tmp_path, kind, role):
         with pytest.raises(DataError, match=words.format(name)):
             sartor.data.open(tmp_path / file, client="who", label="y")
     assert len(set(from_arrays(TIMES - TIMES[0], other, who).columns["x"].tolist())) == 24
+
+
+@pytest.mark.parametrize("exponent", [50, 100, 160, 162, 170, 200, 300, 310])
+def test_numbers_too_small_for_32_bits(exponent):
+    """However small: neither the numbers nor their squares may run together silently."""
+    draw = np.random.default_rng(0)
+    tiny, who = 10.0**-exponent * draw.normal(size=50), ["a", "b"] * 25
+    message = r"client '.', column '.': .* in 32 bits.* scale the column up first.* 1e\d+"
+    for x, y in ((tiny, np.arange(50.0)), (np.arange(50.0), tiny)):
+        with pytest.raises(DataError, match=message):
+            from_arrays(x[:, None], y, who)
+    frame = pd.DataFrame({"who": who, "x": tiny, "y": 0.5})
+    with pytest.raises(DataError, match=message):
+        from_frame(frame, client="who", label="y")
+
+
+MAGNITUDES = st.sampled_from([-300, -250, -170, -160, -100, -60, -30, -10, 0, 20])
+
+
+@given(st.lists(MAGNITUDES, min_size=1, max_size=6), st.integers(0, 99))
+def test_blocks_of_any_size_of_numbers(exponents, seed):
+    """What is found in blocks is what is found in one."""
+    draw = np.random.default_rng(seed)
+    blocks = [10.0**e * draw.normal(size=(9, 1)) for e in exponents]
+    found = []
+    for several in (blocks, [np.concatenate(blocks)]):
+        rounding = Rounding(["x"])
+        for block in several:
+            rounding.add(block, str)
+        try:
+            found.append(rounding.refuse())
+        except DataError:
+            found.append("refused")
+    assert found[0] == found[1] == ("refused" if max(exponents) < -45 else None)
+
+
+def test_numbers_that_run_together_only_in_the_end():
+    """The spread of all numbers is smaller than that of the block with the largest error."""
+    rounding = Rounding(["x"])
+    rounding.add(2**24 + 1 + 2 * np.arange(-900, 900, 2)[:, None], str)
+    rounding.refuse()
+    rounding.add(np.full((900_000, 1), 2**24), str)
+    with pytest.raises(DataError, match=r"column 'x': numbers are off by up to 1 in 32 bits"):
+        rounding.refuse()
 
 
 def test_numbers_that_32_bits_hold_well_enough():

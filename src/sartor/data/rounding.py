@@ -34,7 +34,7 @@ class Rounding:
         self._names = names
         self._count = 0
         self._mean: Floats = np.zeros(0)
-        self._squares: Floats = np.zeros(0)  # squared distances from the mean, summed
+        self._squares: Floats = np.zeros(0)  # squared distances from the mean in `_most`, summed
         self._error: Floats = np.zeros(0)
         self._most: Floats = np.zeros(0)
         self._examples: dict[int, tuple[str, str]] = {}
@@ -49,19 +49,22 @@ class Rounding:
         if not self._count:
             self._mean = self._squares = self._error = self._most = np.zeros(wide.shape[1])
         away, total = mean - self._mean, self._count + count
-        self._squares = self._squares + np.square(wide - mean).sum(axis=0)
-        self._squares += np.square(away) * self._count * count / total
+        most = np.maximum(self._most, np.abs(wide).max(axis=0))
+        unit = np.where(most > 0, most, 1.0)  # without which squares of small numbers are 0
+        self._squares = self._squares * np.square(self._most / unit)
+        self._squares += np.square((wide - mean) / unit).sum(axis=0)
+        self._squares += np.square(away / unit) * self._count * count / total
         self._mean = self._mean + away * count / total
         self._count = total
         self._error = np.maximum(self._error, error)
-        self._most = np.maximum(self._most, np.abs(wide).max(axis=0))
+        self._most = most
         for j in self._lossy():
             if j not in self._examples and error[j] == self._error[j]:
                 self._examples[j] = _example(values.reshape(count, -1)[:, j], client)
 
     def _lossy(self) -> list[int]:
         """The numbers of an example that lose too much."""
-        spread = np.sqrt(self._squares / max(self._count, 1))
+        spread = np.sqrt(self._squares / max(self._count, 1)) * self._most
         lossy = (self._error > SHARE * spread) & (spread > NOISE * self._most)
         return np.flatnonzero(lossy).tolist()
 
@@ -69,11 +72,15 @@ class Rounding:
         """Raise an error if rounding takes too much of a column away."""
         for j in self._lossy()[:1]:
             name = self._names[j if len(self._names) > 1 else 0]
-            who, what = self._examples[j]
-            raise DataError(
-                f"client {who!r}, column {name!r}: {what} in 32 bits, which models compute with; "
-                f"subtract an offset first, such as its mean, {self._mean[j]:.0f}"
-            )
+            where, what = f"column {name!r}", f"numbers are off by up to {self._error[j]:.3g}"
+            if j in self._examples:  # of the block with the largest error, if that lost too much
+                who, what = self._examples[j]
+                where = f"client {who!r}, {where}"
+            remedy = f"subtract an offset first, such as its mean, {self._mean[j]:.0f}"
+            if self._most[j] < np.finfo(np.float32).tiny:
+                power = min(-np.log10(self._most[j]), 300)
+                remedy = f"scale the column up first, such as by 1e{power:.0f}"
+            raise DataError(f"{where}: {what} in 32 bits, which models compute with; {remedy}")
 
 
 def check_values(data: ClientData, name: str, column: Column) -> None:
