@@ -177,6 +177,9 @@ def predict(rng: Rng, scratch: Path) -> None:
         columns = {f"f{j}": x[:, j] for j in rng.permutation(FEATURES)}
         frame = pd.DataFrame({"other": ["a"] * count, **columns})
         same("from a frame", said(made.personal, one, frame), whole)
+        if count > 1:
+            with refuses("ids in another order than the rows"):
+                said(made.personal, pd.Series(asked, dtype=object)[::-1], frame)
     labels = made.personal.predict(one, x)
     if not made.regression:
         names, best = made.table.label_names, whole

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,6 +63,39 @@ def test_ids_that_are_numbers(personal):
     np.testing.assert_array_equal(
         personal.predict(np.array("ann"), X[:3]), personal.predict("ann", X[:3])
     )
+
+
+def test_ids_and_rows_with_different_indexes_are_refused(personal):
+    frame = pd.DataFrame(X[:6], columns=list("abc"), index=list("uvwxyz"))
+    who = pd.Series(WHO[:6], index=frame.index)
+    whole = personal.predict_proba(who, frame)
+    np.testing.assert_array_equal(whole, personal.predict_proba(WHO[:6], X[:6]))
+    for ask in (personal.predict, personal.predict_proba):
+        for turned in (who[::-1], who.reset_index(drop=True)):
+            with pytest.raises(DataError, match=r"different indexes.*reindex.*to_numpy"):
+                ask(turned, frame)
+    np.testing.assert_array_equal(
+        personal.predict_proba(who[::-1].reindex(frame.index), frame), whole
+    )
+    for client, x in ((who.to_numpy(), frame), (who, frame.to_numpy()), (who.tolist(), frame)):
+        np.testing.assert_array_equal(personal.predict_proba(client, x), whole)
+    with pytest.raises(DataError, match="client has 5 ids and x has 6"):
+        personal.predict(who[:5], frame)
+
+
+def test_many_ids_of_which_none_is_known_are_named(personal, central):
+    who = np.array([17, 18, 17])  # which were '017' and '018'
+    for ask in (personal.predict, personal.predict_proba):
+        with pytest.warns(
+            UserWarning, match=r"any of the 2 ids given, such as '17'.*'ann'"
+        ) as said:
+            ask(who, X[:3])
+        assert len(said) == 1 and said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        personal.predict(["ann", "17", "18"], X[:3])
+        personal.predict(["17"] * 3, X[:3])
+        personal.predict(17, X[:3])
 
 
 def test_unknown_clients_get_the_central_model_or_an_error(personal, central):

@@ -42,6 +42,24 @@ def clients_of(client: Any, examples: int | None) -> tuple[list[str], Ints]:
     return list(place), np.array([number[value] for value in values])
 
 
+def check_index(client: Any, x: Any) -> None:
+    """Refuse a series and a frame of pandas with different indexes: ids go with rows by position.
+
+    >>> import pandas as pd
+    >>> check_index(pd.Series(["a", "b"])[::-1], pd.DataFrame({"x": [0.5, 1.5]}))
+    Traceback (most recent call last):
+        ...
+    sartor.errors.DataError: client and x have different indexes...
+    """
+    if not (hasattr(client, "iloc") and hasattr(x, "iloc")) or len(client) != len(x):
+        return
+    if not client.index.equals(x.index):
+        raise DataError(
+            "client and x have different indexes, and ids go with rows by their position; give "
+            "client.reindex(x.index), or client.to_numpy() if the order is right"
+        )
+
+
 def _listed(client: Any) -> list[Any] | None:
     """The values of a list, an array or a column; ``None`` of anything else."""
     if isinstance(client, list):

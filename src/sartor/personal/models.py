@@ -53,7 +53,7 @@ from sartor.evaluation import Scores
 from sartor.files import replacing, save_tree
 from sartor.locks import locked
 from sartor.models import Model, Params, check
-from sartor.personal.asking import clients_of, id_of
+from sartor.personal.asking import check_index, clients_of, id_of
 from sartor.personal.store import ModelStore, OnDemand
 from sartor.randomness import mix
 from sartor.types import Floats, Ints
@@ -164,19 +164,28 @@ class PersonalModels:
 
         Args:
             client: the client's id; or a list, an array or a column with an id for each example.
+                A series of pandas must have the index of x, if that is a frame.
             x: the examples.
             strict: whether a client that has no model is an error. Otherwise it gets the central
-                model; of several, the one that most clients belong to.
+                model; of several, the one that most clients belong to. If none of several ids is
+                known, a warning says so.
         """
         return decode(self.model, self._apply(client, x, strict), self.label_names)
 
     def _apply(self, client: Any, x: Any, strict: bool) -> npt.NDArray[np.float32]:
+        check_index(client, x)
         inputs = as_inputs(self.model, x, self.feature_names, self.scaling)
         asked, number = clients_of(client, count_inputs(inputs))
         own = [k for k, name in enumerate(asked) if name in self.clients]
         others = [k for k, name in enumerate(asked) if name not in self.clients]
         if others and (strict or self.given is None):
             raise self._unknown([asked[k] for k in others])
+        if len(others) > 1 and not own:  # ids of another kind, rather than new clients
+            warn(
+                f"no client has any of the {len(others):,} ids given, such as {asked[0]!r}; there "
+                f"are {next(iter(self.clients))!r} and others: all rows get the central model. "
+                "Give ids as they were when fitted, such as texts that begin with zeros"
+            )
         if inputs is None:  # a model predicts the same for all examples
             return np.stack([self._density(name) for name in asked])[number]
         most = self.store.at_once
