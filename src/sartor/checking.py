@@ -212,6 +212,8 @@ def checked(name: str, value: Any, hint: Any) -> Any:
 def shown(value: Any, most: int = 200) -> str:
     """A value in an error message: in a few words, whatever it is."""
     try:
+        if hasattr(value, "iloc") or hasattr(value, "__arrow_c_stream__"):  # frames, and columns
+            return f"a {type(value).__name__} of {len(value):,} rows"
         text = repr(value)
     except Exception:  # whatever the object does
         text = f"a {type(value).__name__}"

@@ -23,6 +23,19 @@ def test_description():
     assert all(isinstance(text, str) for row in d.rows() for text in row)
 
 
+def test_description_of_times_and_groups():
+    days = np.array(["2026-11-18", "2024-01-01", "2025-01-01"], "datetime64[D]")
+    d = describe(from_arrays(None, [0, 1, 1], ["a", "a", "b"], time=days))
+    assert d.times == (1704067200, 1794960000) and d.groups == 0
+    shown = "1704067200 to 1794960000 (as seconds: 2024-01-01 00:00 to 2026-11-18 00:00 UTC)"
+    assert ("times", shown) in d.rows()
+    one = from_arrays(None, [0, 1, 1], ["a", "a", "b"], time=[5, 0.5, 900]).select(["a"])
+    assert ("times", "0.5 to 5") in describe(one).rows()
+    d = describe(from_arrays(None, [0, 1, 1], ["a", "a", "b"], groups=["u", "u", "v"]))
+    assert d.times is None and ("groups", "2") in d.rows()
+    assert not {"times", "groups"} & dict(describe(synthetic(3)).rows()).keys()
+
+
 def test_description_of_regression():
     d = describe(from_dict({"a": {"y": [-1.5, 2.5]}}))
     assert d.classes == 0 and d.labels == {} and d.label_range == (-1.5, 2.5)

@@ -161,6 +161,12 @@ def test_texts_that_are_no_times_are_named(tmp_path, wrong):
         sartor.data.open(tmp_path / "table.csv", **roles)
 
 
+def test_a_column_of_dates_may_be_the_time(tmp_path):
+    (tmp_path / "t.csv").write_text("shop,the day,sold\na,2024-01-01,0\nb,2024-01-02,1\n")
+    with pytest.raises(DataError, match=r"time='the day', --time 'the day'; or .*--features"):
+        sartor.data.open(tmp_path / "t.csv", client="shop", label="sold")
+
+
 def test_times_and_groups_out_of_tables(tmp_path):
     days = [datetime.date(2026, 11, day) for day in (3, 1, 2)]
     table = pa.table({

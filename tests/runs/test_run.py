@@ -109,8 +109,9 @@ def test_a_directory_in_use_is_refused(finished, tmp_path):
     with pytest.raises(FileError, match="file is a file, and a directory is needed"):
         run(config(), file)
     foreign = write(tmp_path / "foreign" / "thesis.tex", "mine").parent
-    with pytest.raises(FileError, match="holds no run to resume, but other files"):
-        run(config(), foreign, resume=True)
+    for resume in (False, True):
+        with pytest.raises(FileError, match=r"no run to resume, but other files; choose an empty"):
+            run(config(), foreign, resume=resume)
     assert (foreign / "thesis.tex").read_text() == file.read_text() == "mine"
 
 

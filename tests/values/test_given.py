@@ -213,6 +213,31 @@ def test_numbers_too_small_for_32_bits(exponent):
 MAGNITUDES = st.sampled_from([-300, -250, -170, -160, -100, -60, -30, -10, 0, 20])
 
 
+def test_frames_and_columns_are_not_shown_whole():
+    frame = pd.DataFrame({"who": WHO, "x": [1.0, 2, 3], "y": [0, 1, 0]})
+    for role in ("client", "label", "domain", "time"):
+        roles = {"client": "who", "label": "y", role: frame.x}
+        words = rf"^{role}: the name of a column is needed, such as 'x' \(got a Series of 3 rows\)$"
+        with pytest.raises(ConfigError, match=words):
+            from_frame(frame, **roles)
+    with pytest.raises(
+        ConfigError, match=r"^features: the name of a column is needed, such as 'x'"
+    ):
+        from_frame(frame, client="who", label="y", features=[frame.x])
+    with pytest.raises(
+        ConfigError, match=r"^client: the name of a column is needed \(got \['who'\]"
+    ):
+        from_frame(frame, client=["who"], label="y")
+    tuples = frame.rename(columns={"x": ("x", "1")})  # a name in pandas
+    roles = {"client": "who", "label": "y", "features": [("x", "1")]}
+    assert from_frame(tuples, **roles).feature_names == ("('x', '1')",)
+    for table, what in ((frame, "a DataFrame"), (pa.Table.from_pandas(frame), "a Table")):
+        with pytest.raises(
+            ConfigError, match=rf"^data must be .*ClientData.*got {what} of 3 rows\)"
+        ):
+            sartor.data.describe(table)
+
+
 @given(st.lists(MAGNITUDES, min_size=1, max_size=6), st.integers(0, 99))
 def test_blocks_of_any_size_of_numbers(exponents, seed):
     """What is found in blocks is what is found in one."""
@@ -262,7 +287,12 @@ def test_whole_numbers_may_be_classes_or_numbers():
     table = {"data": {"path": "x"}, "model": {"name": "logistic"}, "central": {"name": "FedAvg"}}
     with pytest.raises(ConfigError, match=r"'linear', .* floats.* model.classes=300"):
         parse_config(table).make_model(data)
-    table["model"]["classes"] = 300
+    table["model"] = {"name": "mlp"}
+    with pytest.raises(ConfigError, match=r"For numbers, say model.outputs=1, choose .*'linear'"):
+        parse_config(table).make_model(data)
+    table["model"]["outputs"] = 1
+    sartor.models.check(parse_config(table).make_model(data), data)
+    table["model"] = {"name": "logistic", "classes": 300}
     assert parse_config(table).make_model(data).classes == 300
     few = from_arrays(draw.normal(size=(300, 2)), np.arange(300) % 100, ["a", "b"] * 150)
     table["model"] = {"name": "logistic"}

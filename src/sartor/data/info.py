@@ -15,6 +15,9 @@ from sartor.errors import DataError
 from sartor.randomness import mix, shuffles
 from sartor.types import Floats, Ints
 
+DECADE = 10 * 365 * 86400
+"""Seconds."""
+
 _PERCENTILES = {"least": 0, "10%": 10, "median": 50, "90%": 90, "most": 100}
 
 
@@ -34,6 +37,8 @@ class Description:
         labels: the ten most frequent labels with their counts; empty for regression.
         label_range: the least and the greatest label.
         domains: the number of clients in each domain.
+        times: the first and the last time of a row, if rows have times.
+        groups: the number of groups of rows; 0 if rows have none.
     """
 
     clients: int
@@ -47,6 +52,8 @@ class Description:
     labels: dict[str, int]
     label_range: tuple[float, float]
     domains: dict[str, int]
+    times: tuple[float, float] | None = None
+    groups: int = 0
 
     def rows(self) -> list[tuple[str, str]]:
         """Pairs (what, value) to print, one for each line."""
@@ -64,6 +71,10 @@ class Description:
             rows.append(("labels", f"numbers from {low:.6g} to {high:.6g}"))
         if self.domains:
             rows.append(("domains (clients)", _counts(self.domains)))
+        if self.times is not None:
+            rows.append(("times", _span(*self.times)))
+        if self.groups:
+            rows.append(("groups", f"{self.groups:,}"))
         return rows
 
 
@@ -125,6 +136,10 @@ def describe(data: ClientData) -> Description:
         labels=labels,
         label_range=(float(y.min()), float(y.max())),
         domains={str(domain): clients for domain, clients in sorted(domains.items())},
+        times=None
+        if data.time is None
+        else (float(data.time[data.rows].min()), float(data.time[data.rows].max())),
+        groups=0 if data.groups is None else len(np.unique(data.groups[data.rows])),
     )
 
 
@@ -175,6 +190,19 @@ def order_shift(data: ClientData, permutations: Count = 499, seed: int = 0) -> O
 
 def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def _span(first: float, last: float) -> str:
+    """Two times; as dates, too, if they can be seconds since 1970, which dates have become.
+
+    >>> _span(1, 9.5), _span(1794960000, 1795000000)
+    ('1 to 9.5', '1794960000 to 1795000000 (as seconds: 2026-11-18 00:00 to 2026-11-18 11:06 UTC)')
+    """
+    text = f"{first:.12g} to {last:.12g}"
+    if not all(DECADE < time < 500 * DECADE for time in (first, last)):
+        return text
+    days = (np.datetime64(int(time), "s").astype("datetime64[m]") for time in (first, last))
+    return f"{text} (as seconds: {' to '.join(str(day).replace('T', ' ') for day in days)} UTC)"
 
 
 def _margin(p: int) -> int:

@@ -4,6 +4,7 @@ Tables are read batch by batch, so a file may be larger than memory when its fea
 native directory.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,8 +144,11 @@ def _plan(schema: Any, roles: Mapping[str, Any]) -> _Plan:
         kind = schema.field(name).type
         if not _numeric(kind):
             what = encoding.DATES if pa.types.is_temporal(kind) else "encode it as numbers"
+            if encoding.is_date(kind) and not asked["time"]:
+                option = f"time={name!r}, --time {shlex.quote(name)}"
+                what += f"; or say that rows were observed then: {option}"
             raise DataError(
-                f"column {name!r} is not numeric ({kind}): {what}, or name the "
+                f"column {name!r} is not numeric ({kind}): {what}; or name the "
                 "columns to use: features=[...], on the command line --features COLUMN"
             )
     kind = schema.field(label).type
@@ -181,10 +185,19 @@ def _asked(role: str, value: Any) -> list[str]:
     if role not in ("features", "metadata"):
         if value is None and role not in ("domain", "time", "groups"):
             raise ConfigError(f"{role}: name the column that holds the {role} (got None)")
-        return [] if value is None else [str(value)]
+        return [] if value is None else [_name(role, value)]
     if value is not None and not is_list(value):
         raise ConfigError(f"{role}={shown(value)}: a list of column names is needed")
-    return [] if value is None else [str(name) for name in value]
+    return [] if value is None else [_name(role, name) for name in value]
+
+
+def _name(role: str, value: Any) -> str:
+    """The name of a column, which in pandas may be a number or a tuple; a column is none."""
+    if is_list(value) and not isinstance(value, tuple):
+        known = getattr(value, "name", None)
+        such = f", such as {known!r}" if isinstance(known, str) else ""
+        raise ConfigError(f"{role}: the name of a column is needed{such} (got {shown(value)})")
+    return str(value)
 
 
 def _numeric(kind: Any) -> bool:

@@ -159,10 +159,11 @@ def _label_sizes(data: ClientData, parameters: set[str]) -> Table:
         return {"outputs": int(y[0].size)} if "outputs" in parameters else {}
     count = len(data.label_names) if data.label_names else int(y.max()) + 1
     if count > MANY and not data.label_names and "classes" in parameters:
+        say = "say model.outputs=1, " if "outputs" in parameters else ""
         raise ConfigError(
             f"the labels are whole numbers up to {count - 1:,}: numbers to predict, or classes? "
-            "For numbers, choose the model 'linear', or make the labels floats, such as 212.0; for "
-            f"classes, say how many: model.classes={count}"
+            f"For numbers, {say}choose the model 'linear', or make the labels floats, such as "
+            f"212.0; for classes, say how many: model.classes={count}"
         )
     return {size: count for size in ("classes", "symbols") if size in parameters}
 

@@ -136,10 +136,13 @@ class RunDirectory:
         self.config, self.events = self.path / "config.toml", Events(self.path / "events.jsonl")
         self.resumes = resume and self.config.exists()
         if not (self.resumes or is_free(self.path)):
-            wrong = f"is not empty; resume its {what} with --resume (and the same settings), or"
-            if resume:
-                wrong = f"holds no {what} to resume, but other files;"
-            raise FileError(f"{out} {wrong} choose another --out")
+            wrong = (
+                f"is not empty; resume its {what} with --resume (and the same settings), or choose "
+                "another --out"
+            )
+            if not self.config.exists():
+                wrong = f"holds no {what} to resume, but other files; choose an empty --out"
+            raise FileError(f"{out} {wrong}")
 
     def begin(self, settings: Mapping[str, Any], done: int = 0) -> None:
         """Write the settings, and start the log or continue it after ``done`` rounds."""
