@@ -126,6 +126,33 @@ def test_samplers_and_public_data(data, central):
         algorithm.fit(central, data)
 
 
+@pytest.mark.parametrize("public", ["x", 5, {"y": [1]}, np.ones(3), (np.ones((3, 4)), np.ones(3))])
+def test_public_data_that_is_none(data, central, public):
+    with pytest.raises(ConfigError, match=r"Dapper: public must be sartor's ClientData, made with"):
+        Dapper(source="public").fit(central, data, public=public)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "error", "message"),
+    [
+        ("x", ConfigError, "Dapper: sampler must be a function"),
+        (lambda key, count, cluster: None, DataError, r"must return a dict of columns.*got None"),
+        (lambda key, count, cluster: np.ones(count), DataError, "must return a dict of columns"),
+        (
+            lambda key: {},
+            ConfigError,
+            r"sampler\(key, count, cluster\) raised TypeError: .*correct",
+        ),
+        (lambda key, count, cluster: 1 / 0, ConfigError, "raised ZeroDivisionError"),
+        (lambda key, count, cluster: {"x": [[1.0], [1, 2]]}, ConfigError, "raised ValueError"),
+        (lambda key, count, cluster: {"x": 1.0, "y": 1}, DataError, "was asked for"),
+    ],
+)
+def test_samplers_that_are_none(data, central, sampler, error, message):
+    with pytest.raises(error, match=message):
+        Dapper(source="generated").fit(central, data, sampler=sampler)
+
+
 def test_lambda_is_chosen_by_hold_out_and_all_data_is_used_after():
     draw = np.random.default_rng(0)
     # Clients alike, and one whose labels are the opposite: only that one gains from its own data.

@@ -12,12 +12,13 @@ Section 5 and figure 3 of the paper. For every client k:
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from sartor.checking import Count, Positive
+from sartor.checking import Count, Positive, checked
 from sartor.cost import Cost
 from sartor.data import ClientData
 from sartor.engine import SEARCHED, Jobs, Own, Recipe, Searched, padded, traced
@@ -136,6 +137,8 @@ class Dapper(Personal):
         """Refuse a source that does not fit the model, the data, or what was given to ``fit``."""
         if self.source in ("clients", "statistics") and len(data) == 1:
             check_company(data)
+        checked("Dapper: public", public, ClientData | None)
+        checked("Dapper: sampler", sampler, Callable[..., Any] | None)
         if public is not None and self.source != "public":
             raise ConfigError("Dapper: give public= to fit together with source='public'")
         if public is None and self.source == "public":

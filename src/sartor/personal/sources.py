@@ -1,5 +1,6 @@
 """The examples that Dapper mixes with a client's own: Ĉ and its samples Ĉ'."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -7,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from sartor.checking import shown
 from sartor.data import ClientData
 from sartor.data.names import check_names
 from sartor.engine import Jobs, in_order, padded, positions
-from sartor.errors import DataError, warn
+from sartor.errors import ConfigError, DataError, warn
 from sartor.personal.task import Task
 from sartor.randomness import Words, key_data, mix, uniforms
 from sartor.types import Bools, Ints
@@ -168,13 +170,13 @@ def generated(task: Task, r: int, sampler: Any) -> Sample:
         word = key_data(mix(task.seed, "generated", int(cluster)))
         key = jax.random.wrap_key_data(jnp.asarray(word), impl="threefry2x32")
         if sampler is not None:
-            made = {name: np.asarray(v) for name, v in sampler(key, count, int(cluster)).items()}
+            made = _sampled(sampler, key, count, int(cluster))
         else:
             assert task.central is not None
             params = jax.tree.map(lambda a, c=cluster: a[c], task.central.hypotheses)
             logits = model.apply(params, None, None)
             made = {"y": np.asarray(jax.random.categorical(key, logits, shape=(count,)))}
-        if set(made) != set(data.columns) or any(len(v) != count for v in made.values()):
+        if set(made) != set(data.columns) or any(v.shape[:1] != (count,) for v in made.values()):
             shapes = {name: v.shape for name, v in made.items()}
             raise DataError(
                 f"the sampler was asked for {count} examples with the columns "
@@ -186,6 +188,23 @@ def generated(task: Task, r: int, sampler: Any) -> Sample:
     first, mine = np.zeros((2, len(data)), np.int64)
     first[order], mine[order] = np.cumsum(counts) - counts, counts
     return sample._replace(first=first, counts=mine, own=True, sent=False)
+
+
+def _sampled(sampler: Any, key: Any, count: int, cluster: int) -> dict[str, npt.NDArray[Any]]:
+    """The columns that a sampler of the user's own makes."""
+    try:
+        found = sampler(key, count, cluster)
+        if isinstance(found, Mapping):
+            return {name: np.asarray(values) for name, values in found.items()}
+    except Exception as error:  # whatever the user's function does
+        raise ConfigError(
+            f"Dapper: sampler(key, count, cluster) raised {type(error).__name__}: {error}; correct "
+            "the function"
+        ) from error
+    raise DataError(
+        "Dapper: sampler(key, count, cluster) must return a dict of columns, such as "
+        f"{{'x': ..., 'y': ...}} (got {shown(found)})"
+    )
 
 
 def _appended(data: ClientData, columns: dict[str, npt.NDArray[Any]], what: str) -> Sample:
