@@ -22,6 +22,14 @@ from sartor.runs.toml import to_toml
     "setting, message",
     [
         ("sede=1", "sede does not exist; did you mean 'seed'?"),
+        ("rounds=5", "rounds does not exist; did you mean 'central.rounds'?"),
+        ("test=0.5", "test does not exist; did you mean 'split.test'?"),
+        ("lanes=5", "lanes does not exist; did you mean 'engine.lanes'?"),
+        (
+            "epochs=2",
+            "did you mean 'central.epochs' or 'personal.0.epochs' or 'personal.1.epochs'?",
+        ),
+        ("guard=false", "did you mean 'personal.0.guard' or 'personal.1.guard'?"),
         ("data.client=5", "data.client does not exist; did you mean 'clients'?"),
         ("split.tset=0.1", "split.tset does not exist; did you mean 'test'?"),
         ("model.simbols=5", "model.simbols does not exist; did you mean 'symbols'?"),
@@ -98,8 +106,11 @@ def test_bad_values_are_refused_by_key(setting, message):
 def test_needed_tables(needed):
     whole = tomllib.loads(SMALL)
     del whole[needed]
-    with pytest.raises(ConfigError, match=rf"needs a table \[{needed}\]"):
+    with pytest.raises(ConfigError, match=rf"needs a table \[{needed}\]; add it"):
         parse_config(whole)
+    hint = rf"needs a table \[{needed}\]; did you mean \[{needed}\], not \[{needed[:-1]}\]\?"
+    with pytest.raises(ConfigError, match=hint):
+        parse_config({needed[:-1]: {}, **whole})
 
 
 def test_every_other_part_may_be_left_out():
@@ -144,6 +155,7 @@ def test_overrides_reach_tables_lists_and_make_new_ones():
         ("personal.2.epochs=3", "there is no entry '2' in ['Finetune', 'Local']"),
         ("personal.².epochs=3", "there is no entry '²'"),
         ("personal.Tuning.epochs=3", "there is no entry 'Tuning'"),
+        ("personal.finetun.epochs=3", "['Finetune', 'Local']; did you mean 'Finetune'? Or give"),
     ],
 )
 def test_overrides_that_cannot_be_meant(setting, message):

@@ -46,6 +46,11 @@ def test_the_directory_holds_everything(finished):
     assert read_config(finished.directory / "config.toml") == config()
 
 
+def test_a_run_in_a_few_words(finished):
+    assert repr(finished).startswith(f"Run('{finished.directory}': FedAvg of 8 clients, Finetune")
+    assert len(repr(finished)) < 300
+
+
 def test_results_are_the_scores(finished):
     results = strict_json(finished.directory / "results.json")
     assert results == finished.results

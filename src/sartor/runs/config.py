@@ -125,11 +125,17 @@ def parse_config(table: Mapping[str, Any], relative_to: Path | None = None) -> C
         ...
     sartor.errors.ConfigError: central.round does not exist; did you mean 'rounds'?
     """
+    sections = dict.fromkeys(("data", "split", "model", "central", "engine"), dict)
+    keys: dict[str, Any] = {**sections, "personal": list, "seed": int}
     for needed in ("data", "model", "central"):
         if needed not in table:
-            raise ConfigError(f"the configuration needs a table [{needed}]")
-    sections = dict.fromkeys(("data", "split", "model", "central", "engine"), dict)
-    check_table("", table, {**sections, "personal": list, "seed": int})
+            near = get_close_matches(needed, [str(key) for key in table if key not in keys], n=1)
+            hint = f"; did you mean [{needed}], not [{near[0]}]?" if near else "; add it"
+            raise ConfigError(f"the configuration needs a table [{needed}]{hint}")
+    for key in table:
+        if key not in keys and (inside := _places(key, table)):
+            raise ConfigError(f"{key} does not exist; did you mean {' or '.join(inside)}?")
+    check_table("", table, keys)
     seed = table.get("seed", 0)
     split = dict(table.get("split", {}))
     check_table("split", split, hints_of(ClientData.split))
@@ -150,6 +156,21 @@ def parse_config(table: Mapping[str, Any], relative_to: Path | None = None) -> C
         engine=Engine(**engine),
         seed=seed,
     )
+
+
+def _places(key: str, table: Mapping[str, Any]) -> list[str]:
+    """Where in the tables of a configuration a key exists, such as ``'central.rounds'``."""
+    several = table.get("personal")
+    entries = enumerate(several) if isinstance(several, list) else ()
+    named: list[tuple[str, Any, Mapping[str, Any]]]
+    named = [("central", table["central"], central.ALGORITHMS)]
+    named += [(f"personal.{i}", one, personal.ALGORITHMS) for i, one in entries]
+    takes: dict[str, Any] = {"split": ClientData.split, "engine": Engine}
+    for where, chosen, known in named:
+        name = chosen.get("name") if isinstance(chosen, dict) else None
+        if isinstance(name, str) and name in known:
+            takes[where] = known[name]
+    return [repr(f"{where}.{key}") for where, kind in takes.items() if key in hints_of(kind)]
 
 
 def _label_sizes(data: ClientData, parameters: set[str]) -> Table:
@@ -235,8 +256,11 @@ def _entry(several: list[Any], name: str, key: str) -> Any:
     found = [n for n, other in enumerate(names) if name.lower() in (str(n), other.lower())]
     if len(found) != 1:
         what = f"there are {len(found)} entries" if found else "there is no entry"
+        near = [] if found else get_close_matches(name.lower(), map(str.lower, names), n=1)
+        like = [other for other in names if other.lower() in near]
+        hint = f"did you mean {like[0]!r}? Or " if like else ""
         raise ConfigError(
-            f"--set {key}: {what} {name!r} in {names}; give its number, counted from 0"
+            f"--set {key}: {what} {name!r} in {names}; {hint}give its number, counted from 0"
         )
     return several[found[0]]
 

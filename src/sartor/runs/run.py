@@ -38,6 +38,10 @@ class Run:
     results: dict[str, Any]
     scores: tuple[Scores, ...]
 
+    def __repr__(self) -> str:
+        methods = ", ".join(f"{s.method} of {len(s):,} clients" for s in self.scores)
+        return f"Run({str(self.directory)!r}: {methods})"
+
 
 @checks_arguments
 def run(
