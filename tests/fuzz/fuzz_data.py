@@ -94,6 +94,10 @@ def frames(rng: Rng, scratch: Path) -> None:
     else:
         with must_refuse("time and groups"):
             from_frame(as_frame(rng, columns), **roles)
+    if "time" in roles and chance(rng, 0.3):  # as texts, which say the same times
+        zone = pick(rng, ["", "Z", "+00:00"])
+        whole = table.time.astype("datetime64[s]")
+        columns["when"] = [text.replace("T", pick(rng, "T ")) + zone for text in whole.astype(str)]
     features = [name for name in columns if name.startswith("f")]
     if chance(rng, 0.5):
         features = rng.permutation(features).tolist()[: int(rng.integers(1, len(features) + 1))]
