@@ -273,7 +273,7 @@ def test_a_refused_resume_changes_nothing(tmp_path):
     before = contents(tmp_path / "out")
     write(tmp_path / "people.csv", table(seed=1))
     more = write(tmp_path / "run.toml", table_config("logistic", rounds=9))
-    with pytest.raises(CheckpointError, match="another configuration: data was"):
+    with pytest.raises(CheckpointError, match="belongs to other data"):
         run(more, tmp_path / "out", resume=True)
     assert contents(tmp_path / "out") == before
 

@@ -49,7 +49,7 @@ from sartor.engine import (
     score_shared,
 )
 from sartor.errors import ConfigError, DataError, warn
-from sartor.evaluation import Scores
+from sartor.evaluation import Scores, mean_interval
 from sartor.files import replacing, save_tree
 from sartor.locks import locked
 from sartor.models import Model, Params, check
@@ -324,7 +324,7 @@ class PersonalModels:
             )
             return
         apart = scores.loss - scores.sum_by_client(guessed) / scores.test_size
-        if apart.mean() > 2 * apart.std() / np.sqrt(len(apart)):  # no matter of a few clients
+        if mean_interval(apart).low > 0:  # no matter of a few clients
             warn(
                 f"{lost}{said}; the central model ({before:.4g}) was no better. Do not build on "
                 "these models: look at how these clients' data differs from what it was trained on"
