@@ -188,7 +188,7 @@ def test_a_client_far_from_all_others_does_not_diverge(kind, guard, rows):
     scores = kind(guard=guard).fit(central, data, keep=False).evaluate(data)
     assert scores.loss.mean() < 0.8 * scores.baseline.loss.mean()
     if rows > 1:
-        assert scores.loss[-1] < max(1.1 * scores.baseline.loss[-1], 2 * y[-rows:].var())
+        assert scores.loss[-1] < max(1.1 * scores.baseline.loss[-1], 3 * y[-rows:].var())
 
 
 def test_models_that_are_worse_than_a_guess_say_so():

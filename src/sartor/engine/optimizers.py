@@ -114,9 +114,9 @@ class Searched:
     """The best of some step sizes, on examples that some clients hold out.
 
     All clients take the same. How far a client moves then depends on how many examples it has. A
-    step is at most the smallest loss over the squared norm of its gradient (Polyak's step size)
-    that the client has met, so that one whose examples lie far out does not diverge. Objectives
-    and training losses of one's own may be negative, and are not cut.
+    step is at most the loss over the squared norm of its gradient (Polyak's step size), and a tenth
+    longer than the step before, so that a client whose examples lie far out does not diverge.
+    Objectives and training losses of one's own may be negative, and are not cut.
 
     Attributes:
         among: the step sizes, for log loss. Squared error is steeper, and takes an eighth of them.
@@ -138,6 +138,9 @@ class Searched:
         """The step sizes for a loss."""
         return tuple(rate * 0.25 / curvature for rate in self.among)
 
+
+GROWTH = 1.1
+"""How much longer than the step before a step of `Searched` may be."""
 
 AUTOMATIC = Automatic()
 SEARCHED = Searched()
@@ -161,12 +164,13 @@ def build(chosen: Chosen, learning_rate: Any, capped: bool = False) -> optax.Gra
 
 
 def capped_sgd(learning_rate: Any) -> optax.GradientTransformationExtraArgs:
-    """SGD with steps of at most the loss over the squared norm of its gradient, now and before.
+    """SGD with steps of at most the loss over the squared norm of its gradient.
 
     For losses that are never negative. Where one curves by L, this is at least 1/(2L), and close to
-    it far from the minimum. So after a step that was too long, all others are short enough to come
-    back. ``optax.polyak_sgd`` forgets the steps before: near a minimum above 0 it takes long ones
-    again and again. It also takes small gradients for none.
+    it far from the minimum. So after a step that was too long, the next ones are short enough to
+    come back. From there on steps may grow by a tenth each: near a minimum above 0, long ones would
+    else follow at once (Loizou et al. 2021 limit growth, too). ``optax.polyak_sgd`` does not, and
+    takes small gradients for none.
     """
 
     def init(params: Any) -> Any:
@@ -174,7 +178,8 @@ def capped_sgd(learning_rate: Any) -> optax.GradientTransformationExtraArgs:
 
     def update(gradient: Any, state: Any, params: Any = None, *, value: Any, **_: Any) -> Any:
         square = optax.tree.norm(gradient, squared=True)
-        step = jnp.where(square > 0, jnp.minimum(state, value / square), state)
+        room = jnp.minimum(jnp.asarray(learning_rate, jnp.float32), GROWTH * state)
+        step = jnp.where(square > 0, jnp.minimum(room, value / square), room)
         return optax.tree.scale(-step, gradient), step
 
     return optax.GradientTransformationExtraArgs(init, update)
