@@ -56,6 +56,14 @@ def from_frame(
     >>> from_frame(table, client="user", label="bought")
     ClientData(2 clients, 2 examples: x float32[1], y uint8)
     """
+    table = as_table(frame)
+    roles = {"client": client, "label": label, "features": features, "domain": domain}
+    roles |= {"metadata": metadata, "time": time, "groups": groups}
+    return _collect(table.to_batches(), _plan(table.schema, roles))
+
+
+def as_table(frame: Any) -> Any:
+    """A data frame of whatever library, as an Arrow table."""
     pandas = hasattr(frame, "iloc") and hasattr(frame, "columns")  # which is not imported here
     arrow = isinstance(frame, pa.RecordBatch) or hasattr(frame, "__arrow_c_stream__")
     if not pandas and not arrow:
@@ -63,13 +71,10 @@ def from_frame(
             f"a pandas DataFrame or a pyarrow Table is needed, got {type(frame).__name__}"
         )
     try:
-        table = pa.Table.from_pandas(frame, preserve_index=False) if pandas else pa.table(frame)
+        return pa.Table.from_pandas(frame, preserve_index=False) if pandas else pa.table(frame)
     except Exception as error:  # of Arrow's, and whatever the frame does
         what = _culprit(frame) if pandas else ""
         raise DataError(f"the frame cannot be converted to Arrow: {what}{error}") from error
-    roles = {"client": client, "label": label, "features": features, "domain": domain}
-    roles |= {"metadata": metadata, "time": time, "groups": groups}
-    return _collect(table.to_batches(), _plan(table.schema, roles))
 
 
 def read_table(path: Path, store: Path | None, roles: Mapping[str, Any]) -> ClientData:
