@@ -1,0 +1,127 @@
+"""The approaches around any central model: what is fitted beside it, and how the two are joined.
+
+Each is fitted on the scores of a central model for rows that this model has not seen, so that it
+corrects errors that will be made on new rows, too.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from sartor.effects import Effects, without_client
+from sartor.estimators.rows import Rows
+from sartor.estimators.tasks import Task
+from sartor.types import Floats, Ints
+
+MOST_SLOPES = 20
+"""Columns whose effects may vary between clients: those with the largest effects for everybody."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """Effects that are added to the central scores.
+
+    Attributes:
+        task: what is predicted.
+        effects: for each output.
+        columns: the columns of ``rows.linear`` whose effects vary.
+        slope: whether the effect of the central score varies, too.
+    """
+
+    task: Task
+    effects: list[Effects]
+    columns: Ints
+    slope: bool
+
+    def updated(self, rows: Rows, central: Floats, clients: int) -> Added:
+        """The same with new rows of some clients, of whom there may be more than before."""
+        varying = varying_of(rows, central, self.columns, self.slope)
+        effects = self.task.with_new_rows(
+            self.effects, varying, rows.y, rows.owner, clients, central, rows.weight
+        )
+        return replace(self, effects=effects)
+
+    def without(self, client: int) -> Added:
+        """The same without what is known of a client."""
+        return replace(self, effects=[without_client(each, client) for each in self.effects])
+
+    def scores(self, rows: Rows, central: Floats) -> Floats:
+        """Central scores and effects."""
+        nothing = np.zeros((len(rows), 0))
+        varying = varying_of(rows, central, self.columns, self.slope)
+        return self.task.with_effects(self.effects, nothing, varying, rows.owner, central)
+
+
+class Approach(abc.ABC):
+    """A way to make a model for each client."""
+
+    words: ClassVar[str]
+    """What it does, for people."""
+
+    @abc.abstractmethod
+    def fit(self, task: Task, rows: Rows, central: Floats, clients: int) -> Added:
+        """Fit beside a central model, whose scores of the rows are given."""
+
+
+def varying_of(rows: Rows, central: Floats, columns: Ints, slope: bool) -> Floats:
+    """The columns whose effects vary."""
+    found = rows.linear[:, columns]
+    return np.concatenate([found, central], axis=1) if slope else found
+
+
+@dataclass(frozen=True)
+class Recalibrate(Approach):
+    """Model interpolation with a line for each client: its own level, and its own slope.
+
+    A slope below 1 pulls predictions to the client's mean, as λ does. Both are ridge regressions
+    around the central model, with penalties that are estimated from all clients.
+    """
+
+    words: ClassVar[str] = "the client's own level and slope on top of the central model"
+
+    slope: bool = True
+
+    def fit(self, task: Task, rows: Rows, central: Floats, clients: int) -> Added:
+        """Effects of the intercept, and of the central score."""
+        return _added(task, rows, central, clients, np.zeros(1, np.int64), self.slope)
+
+
+@dataclass(frozen=True)
+class Slopes(Approach):
+    """Effects of columns that differ between clients, on top of the central model."""
+
+    words: ClassVar[str] = "the client's own effects of columns on top of the central model"
+
+    def fit(self, task: Task, rows: Rows, central: Floats, clients: int) -> Added:
+        """Effects of the intercept and of the columns that matter most."""
+        return _added(task, rows, central, clients, _strongest(rows, central), False)
+
+
+def _added(
+    task: Task, rows: Rows, central: Floats, clients: int, columns: Ints, slope: bool
+) -> Added:
+    known = rows.owner >= 0
+    if not known.all():
+        rows, central = rows.take(known), central[known]
+    nothing = np.zeros((len(rows), 0))
+    varying = varying_of(rows, central, columns, slope)
+    correlated = varying.shape[1] <= 3
+    effects = task.effects(
+        nothing, varying, rows.y, rows.owner, clients, central, rows.weight, correlated=correlated
+    )
+    return Added(task, effects, columns, slope)
+
+
+def _strongest(rows: Rows, central: Floats) -> Ints:
+    """The intercept, and the columns that the central scores depend on most."""
+    linear = rows.linear
+    centred = linear - linear.mean(axis=0)
+    spread = np.sqrt(np.square(centred).mean(axis=0))
+    moved = np.abs(centred.T @ (central - central.mean(axis=0))).sum(axis=1) / len(rows)
+    strength = np.where(spread > 0, moved / np.where(spread > 0, spread, 1.0), -1.0)
+    strength[0] = np.inf  # the column of ones
+    return np.sort(np.argsort(-strength, kind="stable")[: MOST_SLOPES + 1])

@@ -1,0 +1,143 @@
+"""What a central model sees of rows: their columns, and perhaps whose they are."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sartor.estimators.folds import Folds
+from sartor.estimators.rows import Rows
+from sartor.estimators.tasks import Task
+from sartor.registry import register
+from sartor.types import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded(abc.ABC):
+    """Turns rows into what an estimator takes.
+
+    Attributes:
+        levels: [clients, columns] what was learned of clients; no columns if nothing was.
+    """
+
+    levels: Floats
+
+    known: ClassVar[dict[str, type[Encoded]]] = {}
+    """All ways by name: how saved models find theirs."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        register(Encoded.known, cls.__name__.lower(), cls, "choose another name")
+
+    @abc.abstractmethod
+    def __call__(self, rows: Rows) -> Any:
+        """What the estimator takes for these rows."""
+
+    def without(self, client: int) -> Encoded:
+        """The same without what was learned of a client."""
+        if client >= len(self.levels):
+            return self
+        levels = self.levels.copy()
+        levels[client] = 0.0
+        return replace(self, levels=levels)
+
+
+class Columns(Encoded):
+    """The columns alone."""
+
+    def __call__(self, rows: Rows) -> Any:
+        """As they are."""
+        return rows.x
+
+
+class LinearColumns(Encoded):
+    """The columns for linear models."""
+
+    def __call__(self, rows: Rows) -> Any:
+        """Without the column of ones."""
+        return rows.linear[:, 1:]
+
+
+class Codes(Encoded):
+    """The columns, and the number of the client."""
+
+    def __call__(self, rows: Rows) -> Any:
+        """One more column; it is empty for clients that are not known."""
+        known = (rows.owner >= 0) & (rows.owner < len(self.levels))  # others came later
+        code = np.where(known, rows.owner, np.nan)
+        return np.concatenate([rows.x, code[:, None]], axis=1)
+
+
+class Levels(Encoded):
+    """The columns, and what was learned of the client."""
+
+    def __call__(self, rows: Rows) -> Any:
+        """As many more columns; they are 0 for clients that are not known."""
+        known = (rows.owner >= 0) & (rows.owner < len(self.levels))  # others came later
+        own = np.where(known[:, None], self.levels[np.where(known, rows.owner, 0)], 0.0)
+        return np.concatenate([rows.x, own], axis=1)
+
+
+class Encoder(abc.ABC):
+    """Learns what an estimator takes."""
+
+    @abc.abstractmethod
+    def fit(self, task: Task, rows: Rows, folds: Folds) -> tuple[Any, Encoded]:
+        """What an estimator is fitted to, and what turns other rows into the same."""
+
+
+@dataclass(frozen=True)
+class By(Encoder):
+    """A way that nothing has to be learned for.
+
+    Attributes:
+        kind: it.
+        clients: how many clients it tells apart.
+    """
+
+    kind: type[Encoded] = Columns
+    clients: int = 0
+
+    def fit(self, task: Task, rows: Rows, folds: Folds) -> tuple[Any, Encoded]:
+        """The same for all rows."""
+        encoded = self.kind(np.zeros((self.clients, 0)))
+        return encoded(rows), encoded
+
+
+PLAIN = By(Columns)
+
+
+@dataclass(frozen=True)
+class WithEffect(Encoder):
+    """The columns, and how much the client's labels differ from everybody's.
+
+    That is its effect in a hierarchical model without columns. For rows that are fitted to, it
+    comes from other folds, as a client's own labels would tell too much.
+
+    Attributes:
+        clients: how many clients there are.
+    """
+
+    clients: int
+
+    def fit(self, task: Task, rows: Rows, folds: Folds) -> tuple[Any, Encoded]:
+        """One more column for each output."""
+        found = np.zeros((len(rows), task.outputs))
+        for fold in np.unique(folds.number):
+            held, learns = folds.number == fold, folds.before(fold)
+            if learns.any():
+                others = self._levels(task, rows.take(learns))
+                owner = rows.owner[held]
+                found[held] = np.where(owner[:, None] >= 0, others[owner], 0.0)
+        return np.concatenate([rows.x, found], axis=1), Levels(self._levels(task, rows))
+
+    def _levels(self, task: Task, rows: Rows) -> Floats:
+        rows = rows.take(rows.owner >= 0)
+        if not len(rows):
+            return np.zeros((self.clients, task.outputs))
+        ones, nothing = np.ones((len(rows), 1)), np.zeros((len(rows), task.outputs))
+        effects = task.effects(ones, ones, rows.y, rows.owner, self.clients, nothing, rows.weight)
+        return np.stack([each.clients[:, 0] for each in effects], axis=1)

@@ -1,0 +1,346 @@
+"""Estimators of scikit-learn's kind that give every client a model of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
+
+from sartor.advice.decide import Decision
+from sartor.checking import AnyPath
+from sartor.data.kinds import MOST_LEVELS
+from sartor.errors import ConfigError, DataError, nearest
+from sartor.estimators import choosing, evaluating, store
+from sartor.estimators.central import Boosted, Maker, Plainly
+from sartor.estimators.choosing import CANDIDATES, GLOBAL
+from sartor.estimators.encoders import By, Codes, LinearColumns, WithEffect
+from sartor.estimators.folds import make_folds
+from sartor.estimators.frames import Table, read
+from sartor.estimators.models import Models
+from sartor.estimators.tasks import Task
+from sartor.estimators.views import View
+from sartor.evaluation import Scores
+from sartor.evaluation.measures import Measure
+from sartor.types import Floats
+
+ITERATIONS = 500
+"""The most iterations of the default booster."""
+
+
+class _Personal(BaseEstimator):
+    """What the classifier and the regressor share."""
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        client: str | int | None = None,
+        approach: str = "auto",
+        time: str | int | None = None,
+        groups: str | int | None = None,
+        columns: Literal["auto"] | None = "auto",
+        folds: int = 5,
+        budget: float = 600.0,
+        random_state: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.client = client
+        self.approach = approach
+        self.time = time
+        self.groups = groups
+        self.columns = columns
+        self.folds = folds
+        self.budget = budget
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags
+
+    def fit(self, X: Any, y: Any, client: Any = None, sample_weight: Any = None) -> Any:
+        """Fit the models of all clients.
+
+        Args:
+            X: a frame with the client column, or an array.
+            y: the labels.
+            client: the client of each row, if it is no column of ``X``.
+            sample_weight: how much each row counts.
+        """
+        table = read(self, X, client, fitting=True)
+        labels, task = self._labels(y)
+        check_consistent_length(table.client, labels)
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, np.zeros((len(labels), 1)))
+        self._check(table, labels, weight)
+        view = View.learn(table, self.estimator, self.columns)
+        candidates = self._candidates(bool(table.ids), view)
+        rows = view.rows(table, table.client, labels, weight)
+        folds = make_folds(
+            rows.owner, min(self.folds, len(rows)), self.random_state, table.groups, table.time
+        )
+        clients = max(len(table.ids), 1)
+        makers = self._makers(task, view, clients)
+        tried = choosing.try_all(
+            task, rows, folds, clients, makers, candidates, self.budget, lambda _: None
+        )
+        size = np.bincount(rows.owner[rows.owner >= 0], minlength=clients)
+        names = np.full(clients, list(candidates)[-1])
+        decision: Decision | None = None
+        if self.approach == "auto" and len(candidates) > 1:
+            chosen = choosing.choose(tried, rows, folds, size)
+            names, decision = chosen.name, chosen.decision
+        used = {name: candidates[name] for name in dict.fromkeys([GLOBAL, *names.tolist()])}
+        self.models_ = Models(
+            task, view, {name: k for k, name in enumerate(table.ids)}, size, names, used,
+            {c.base: tried.central[c.base].fitted for c in used.values()},
+            choosing.finish(task, rows, folds, clients, tried.central, used),
+        )  # fmt: skip
+        self.tried_: choosing.Tried | None = tried
+        self.decision_ = decision
+        self._range = float(labels.min()), float(labels.max())
+        return self
+
+    @property
+    def clients_(self) -> Any:
+        """What was decided for each client, as an Arrow table."""
+        models, decision = self.models_, self.decision_
+        ids, which = list(models.ids), np.array([*models.ids.values()], np.int64)
+        columns: dict[str, Any] = {"client": ids, "rows": models.rows[which]}
+        columns["approach"] = models.names[which]
+        if decision is not None:
+            place = [list(decision.gain).index(name) for name in models.names[which]]
+            tried = which < len(decision.loss)  # later clients were not
+            for column, of in (("expected_gain", decision.gain), ("deviation", decision.deviation)):
+                values = np.stack(list(of.values()))[place, np.where(tried, which, 0)]
+                columns[column] = np.where(tried, values, np.nan)
+        return pa.table(columns)
+
+    def update(self, X: Any, y: Any, client: Any = None, sample_weight: Any = None) -> Any:
+        """Learn from new rows of some clients, who may be new; all others stay as they are.
+
+        The central models stay as they are, too. For most clients this is what a fit to all rows
+        would have found. Fit again when there are many new rows.
+        """
+        check_is_fitted(self)
+        table = self._read(X, client)
+        labels = self._known_labels(y)
+        check_consistent_length(table.client, labels)
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, np.zeros((len(labels), 1)))
+        self.models_ = self.models_.updated(table, labels, weight)
+        return self
+
+    def drop(self, client: str) -> Any:
+        """Forget a client: what was learned of it is removed, and it gets the global model."""
+        check_is_fitted(self)
+        self.models_ = self.models_.without(client)
+        return self
+
+    def _candidates(self, clients: bool, view: View) -> dict[str, choosing.Candidate]:
+        """What is tried."""
+        if not clients:
+            return {GLOBAL: CANDIDATES[GLOBAL]}
+        if self.approach == "auto":
+            able = view.sees != "frame"  # to take one more column
+            return {n: c for n, c in CANDIDATES.items() if able or c.base != "category"}
+        if self.approach not in CANDIDATES:
+            known = ["auto", *CANDIDATES]
+            raise ConfigError(f"approach={self.approach!r}: {nearest(str(self.approach), known)}")
+        return {GLOBAL: CANDIDATES[GLOBAL], self.approach: CANDIDATES[self.approach]}
+
+    def _makers(self, task: Task, view: View, clients: int) -> dict[str, Maker]:
+        """What fits central models."""
+        plain = LogisticRegression(C=1.0, max_iter=1000) if task.classes else Ridge(alpha=1.0)
+        makers: dict[str, Maker] = {"linear": Plainly(plain, By(LinearColumns))}
+        effect = WithEffect(clients)
+        if self.estimator is not None:
+            makers[GLOBAL] = Plainly(self.estimator)
+            if view.sees != "frame":
+                makers["category"] = Plainly(self.estimator, effect)
+            return makers
+        codes = np.flatnonzero(view.preparation.categorical).tolist()
+        columns = len(view.preparation.tree_names)
+        makers[GLOBAL] = Boosted(self._booster(task, codes))
+        if clients <= MOST_LEVELS:
+            makers["category"] = Boosted(self._booster(task, [*codes, columns]), By(Codes, clients))
+        else:
+            makers["category"] = Boosted(self._booster(task, codes), effect)
+        return makers
+
+    def _booster(self, task: Task, codes: list[int]) -> Any:
+        booster = HistGradientBoostingClassifier if task.classes else HistGradientBoostingRegressor
+        return booster(
+            max_iter=ITERATIONS, learning_rate=0.08, early_stopping=False,
+            categorical_features=codes or None, random_state=self.random_state,
+        )  # fmt: skip
+
+    def _read(self, X: Any, client: Any) -> Table:
+        """A table of new rows."""
+        if client is None and self.client is None and self.models_.ids:
+            raise ConfigError(
+                "the models were fitted with clients beside the table: predict(X, client=...)"
+            )
+        return read(self, X, client, fitting=False)
+
+    def _scores(self, X: Any, client: Any = None) -> Floats:
+        """The scores of rows, each by the model of its client."""
+        check_is_fitted(self)
+        return self.models_.scores(self.models_.rows_of(self._read(X, client)))
+
+    def evaluate(self, X: Any, y: Any, client: Any = None) -> Scores:
+        """The loss and the accuracy of every client on fresh rows, beside the global model's.
+
+        ``print(model.evaluate(X, y).summary())`` says who gained and who was hurt.
+        """
+        fresh = self._fresh(X, y, client)
+        return evaluating.score(self.models_, fresh, self._range, "personal")
+
+    def measure(
+        self, X: Any, y: Any, client: Any = None, *, measures: Sequence[str | Measure] | None = None
+    ) -> Any:
+        """Measures such as AUC or RMSE on fresh rows, as an Arrow table.
+
+        Args:
+            X: fresh rows.
+            y: their labels.
+            client: the client of each row, if it is no column of ``X``.
+            measures: names of measures, or measures of your own; all that fit if not given.
+        """
+        return evaluating.measure(self.models_, self._fresh(X, y, client), measures)
+
+    def _fresh(self, X: Any, y: Any, client: Any) -> evaluating.Fresh:
+        check_is_fitted(self)
+        table, labels = self._read(X, client), self._known_labels(y)
+        check_consistent_length(table.client, labels)
+        return evaluating.Fresh.of(self.models_, table, labels)
+
+    def save(self, path: AnyPath, *, replace: bool = False) -> None:
+        """Write the models into a directory, without pickle; ``sartor.estimators.load`` reads them.
+
+        Args:
+            path: where to. Models of the same clients, or of some of them, are replaced.
+            replace: whether to replace models of other clients, too, which are lost then.
+        """
+        check_is_fitted(self)
+        store.save(self, path, replace)
+
+    def _check(self, table: Table, labels: Floats, weight: Floats | None) -> None:
+        """Refuse what nothing can be learned from."""
+        if len(labels) < 2:
+            raise DataError("n_samples = 1; at least two rows are needed, one of them to hold out")
+        if not table.features.num_columns:
+            raise DataError("1 feature(s), and all have a role; give columns to learn from")
+        counted = labels if weight is None else labels[weight > 0]
+        if is_classifier(self) and len(np.unique(counted)) < 2:
+            raise DataError("all labels are of one class; at least two are needed")
+
+    def _labels(self, y: Any) -> tuple[Floats, Task]:
+        raise NotImplementedError
+
+    def _known_labels(self, y: Any) -> Floats:
+        raise NotImplementedError
+
+
+class PersonalClassifier(ClassifierMixin, _Personal):
+    """A classifier that gives every client of a table a model of its own.
+
+    Rows of clients that are new, or that have no client, get the model of everybody.
+
+    Args:
+        estimator: the central model: a classifier of scikit-learn's kind, or a pipeline (default:
+            gradient boosting, with as many iterations as are best on held-out rows).
+        client: the column that says whose row it is: its name, or its position in an array.
+            ``None`` if clients are given beside the table: ``fit(X, y, client=...)``.
+        approach: what is fitted to each client beside the central model. ``"auto"`` tries all on
+            held-out rows, and takes what clearly pays; see ``sartor.estimators.CANDIDATES``.
+        time: the column that says when a row was seen. Folds then follow each other in time, so
+            that what is chosen has been tried on what came later.
+        groups: the column that says which rows belong together, such as the rows of one day.
+        columns: ``"auto"`` turns words, gaps and dates into numbers that the estimator takes, as
+            learned from the training rows. ``None`` gives it the table as it is. So do pipelines.
+        folds: how many folds of rows are held out in turn.
+        budget: seconds after which ``"auto"`` begins no further central model.
+        random_state: the seed of the folds and of the default estimator.
+
+    Attributes:
+        classes_: the classes.
+        clients_: what was decided for each client, as an Arrow table.
+        models_: the fitted models.
+
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> X = pd.DataFrame({"rain": rng.random(400) < 0.5, "shop": rng.choice(["A", "B"], 400)})
+    >>> y = np.where(X.rain == (X.shop == "A"), "many", "few")
+    >>> model = PersonalClassifier(LogisticRegression(), client="shop").fit(X, y)
+    >>> model.predict(pd.DataFrame({"rain": [True, True], "shop": ["A", "B"]})).tolist()
+    ['many', 'few']
+    """
+
+    def _labels(self, y: Any) -> tuple[Floats, Task]:
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        return codes.astype(np.float64), Task(max(len(self.classes_), 2))
+
+    def predict_proba(self, X: Any, client: Any = None) -> Floats:
+        """The probability of each class."""
+        scores = self._scores(X, client)
+        return self.models_.task.proba(scores)
+
+    def _known_labels(self, y: Any) -> Floats:
+        y = column_or_1d(y, warn=True)
+        place = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        if (new := self.classes_[place] != y).any():
+            raise DataError(
+                f"label {y[new].tolist()[0]!r} is new, and the models know "
+                f"{self.classes_.tolist()}; fit again with rows of all classes"
+            )
+        return place.astype(np.float64)
+
+    def predict(self, X: Any, client: Any = None) -> npt.NDArray[Any]:
+        """The most probable class."""
+        chances = self.predict_proba(X, client)
+        return np.asarray(self.classes_[chances.argmax(axis=1)])
+
+
+class PersonalRegressor(RegressorMixin, _Personal):
+    """A regressor that gives every client of a table a model of its own.
+
+    Arguments and attributes are those of :class:`PersonalClassifier`; ``estimator`` is a regressor.
+
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> X = pd.DataFrame({"day": rng.random(400), "shop": rng.choice(["A", "B"], 400)})
+    >>> y = X.day * np.where(X.shop == "A", 3.0, -3.0)
+    >>> model = PersonalRegressor(Ridge(), client="shop").fit(X, y)
+    >>> model.predict(pd.DataFrame({"day": [1.0, 1.0], "shop": ["A", "B"]})).round(1).tolist()
+    [3.0, -3.0]
+    """
+
+    def _labels(self, y: Any) -> tuple[Floats, Task]:
+        return column_or_1d(y, warn=True, dtype=np.float64), Task(0)
+
+    def _known_labels(self, y: Any) -> Floats:
+        return column_or_1d(y, warn=True, dtype=np.float64)
+
+    def predict(self, X: Any, client: Any = None) -> Floats:
+        """The mean of each row."""
+        return self._scores(X, client)[:, 0]
