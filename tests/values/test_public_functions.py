@@ -9,6 +9,12 @@ EACH = 4
 """Odd values for each argument in `make test`; `make soak` tries all."""
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Some odd values are names of files that can be written."""
+    monkeypatch.chdir(tmp_path)
+
+
 def walk(values):
     crashes = [
         f"{place.name}({argument}={value}): {outcome}"
