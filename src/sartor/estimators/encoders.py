@@ -61,16 +61,6 @@ class LinearColumns(Encoded):
         return rows.linear[:, 1:]
 
 
-class Codes(Encoded):
-    """The columns, and the number of the client."""
-
-    def __call__(self, rows: Rows) -> Any:
-        """One more column; it is empty for clients that are not known."""
-        known = (rows.owner >= 0) & (rows.owner < len(self.levels))  # others came later
-        code = np.where(known, rows.owner, np.nan)
-        return np.concatenate([rows.x, code[:, None]], axis=1)
-
-
 class Levels(Encoded):
     """The columns, and what was learned of the client."""
 
@@ -95,15 +85,13 @@ class By(Encoder):
 
     Attributes:
         kind: it.
-        clients: how many clients it tells apart.
     """
 
     kind: type[Encoded] = Columns
-    clients: int = 0
 
     def fit(self, task: Task, rows: Rows, folds: Folds) -> tuple[Any, Encoded]:
         """The same for all rows."""
-        encoded = self.kind(np.zeros((self.clients, 0)))
+        encoded = self.kind(np.zeros((0, 0)))
         return encoded(rows), encoded
 
 
@@ -115,7 +103,8 @@ class WithEffect(Encoder):
     """The columns, and how much the client's labels differ from everybody's.
 
     That is its effect in a hierarchical model without columns. For rows that are fitted to, it
-    comes from other folds, as a client's own labels would tell too much.
+    comes from other folds, as a client's own labels would tell too much. Trees fit less noise to
+    it than to a category for each client.
 
     Attributes:
         clients: how many clients there are.

@@ -21,12 +21,11 @@ from sklearn.utils.validation import (
 
 from sartor.advice.decide import Decision
 from sartor.checking import AnyPath
-from sartor.data.kinds import MOST_LEVELS
 from sartor.errors import ConfigError, DataError, nearest
 from sartor.estimators import choosing, evaluating, store
 from sartor.estimators.central import Boosted, Maker, Plainly
 from sartor.estimators.choosing import CANDIDATES, GLOBAL
-from sartor.estimators.encoders import By, Codes, LinearColumns, WithEffect
+from sartor.estimators.encoders import By, LinearColumns, WithEffect
 from sartor.estimators.folds import make_folds
 from sartor.estimators.frames import Table, read
 from sartor.estimators.models import Models
@@ -177,12 +176,8 @@ class _Personal(BaseEstimator):
                 makers["category"] = Plainly(self.estimator, effect)
             return makers
         codes = np.flatnonzero(view.preparation.categorical).tolist()
-        columns = len(view.preparation.tree_names)
         makers[GLOBAL] = Boosted(self._booster(task, codes))
-        if clients <= MOST_LEVELS:
-            makers["category"] = Boosted(self._booster(task, [*codes, columns]), By(Codes, clients))
-        else:
-            makers["category"] = Boosted(self._booster(task, codes), effect)
+        makers["category"] = Boosted(self._booster(task, codes), effect)
         return makers
 
     def _booster(self, task: Task, codes: list[int]) -> Any:
