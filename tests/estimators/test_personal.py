@@ -14,7 +14,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from sklearn.utils.estimator_checks import check_estimator
 
 from sartor.errors import ConfigError, DataError
-from sartor.estimators import personal
+from sartor.estimators import makers, personal
 from sartor.estimators.personal import PersonalClassifier, PersonalRegressor
 
 
@@ -49,7 +49,7 @@ def test_numbers_have_models_of_their_own_too():
     assert found.score(frame[1000:], score[1000:]) > 0.9
 
 
-@pytest.mark.parametrize("approach", personal.CANDIDATES)
+@pytest.mark.parametrize("approach", makers.CANDIDATES)
 def test_every_approach_beats_the_global_model(approach):
     frame, y, _ = shops()
     found, everybody = (
@@ -191,7 +191,7 @@ UNEQUAL = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("model", CHECKED, ids=repr)
 def test_scikit_learns_own_checks(model, monkeypatch):
-    monkeypatch.setattr(personal, "ITERATIONS", 10)
+    monkeypatch.setattr(makers, "ITERATIONS", 10)
     expected = UNEQUAL if model.client is not None else {}
     found = check_estimator(model, expected_failed_checks=expected, on_skip=None, on_fail=None)
     assert {one["check_name"] for one in found if one["status"] == "failed"} == set()

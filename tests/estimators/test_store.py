@@ -12,7 +12,7 @@ from estimator_cases import FAST, shops
 
 from sartor.errors import ConfigError, FileError
 from sartor.estimators import load
-from sartor.estimators.personal import CANDIDATES, PersonalClassifier, PersonalRegressor
+from sartor.estimators import CANDIDATES, PersonalClassifier, PersonalRegressor
 
 
 @pytest.mark.parametrize("approach", ["auto", *CANDIDATES])
@@ -27,7 +27,7 @@ def test_the_same_numbers(approach, tmp_path):
 
 
 def test_boosted_numbers_in_another_process(tmp_path, monkeypatch):
-    monkeypatch.setattr("sartor.estimators.personal.ITERATIONS", 30)
+    monkeypatch.setattr("sartor.estimators.makers.ITERATIONS", 30)
     frame, _, score = shops()
     model = PersonalRegressor(client="shop", approach="category").fit(frame, score)
     model.save(tmp_path / "model")

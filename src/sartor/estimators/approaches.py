@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -21,8 +20,24 @@ MOST_SLOPES = 20
 """Columns whose effects may vary between clients: those with the largest effects for everybody."""
 
 
+class Added(abc.ABC):
+    """What was fitted beside a central model."""
+
+    @abc.abstractmethod
+    def scores(self, rows: Rows, central: Floats) -> Floats:
+        """The scores of rows, whose central scores are given."""
+
+    @abc.abstractmethod
+    def updated(self, rows: Rows, central: Floats, clients: int) -> Added:
+        """The same with new rows of some clients, of whom there may be more than before."""
+
+    @abc.abstractmethod
+    def without(self, client: int) -> Added:
+        """The same without what is known of a client."""
+
+
 @dataclass(frozen=True)
-class Added:
+class AddedEffects(Added):
     """Effects that are added to the central scores.
 
     Attributes:
@@ -37,16 +52,16 @@ class Added:
     columns: Ints
     slope: bool
 
-    def updated(self, rows: Rows, central: Floats, clients: int) -> Added:
-        """The same with new rows of some clients, of whom there may be more than before."""
+    def updated(self, rows: Rows, central: Floats, clients: int) -> AddedEffects:
+        """The same with what new rows say."""
         varying = varying_of(rows, central, self.columns, self.slope)
         effects = self.task.with_new_rows(
             self.effects, varying, rows.y, rows.owner, clients, central, rows.weight
         )
         return replace(self, effects=effects)
 
-    def without(self, client: int) -> Added:
-        """The same without what is known of a client."""
+    def without(self, client: int) -> AddedEffects:
+        """The same without a client's effects."""
         return replace(self, effects=[without_client(each, client) for each in self.effects])
 
     def scores(self, rows: Rows, central: Floats) -> Floats:
@@ -59,8 +74,12 @@ class Added:
 class Approach(abc.ABC):
     """A way to make a model for each client."""
 
-    words: ClassVar[str]
+    words: str
     """What it does, for people."""
+
+    def seconds(self, task: Task, rows: Rows, central: Floats) -> float:
+        """About how long a fit takes, where it may take long."""
+        return 0.0
 
     @abc.abstractmethod
     def fit(self, task: Task, rows: Rows, central: Floats, clients: int) -> Added:
@@ -81,7 +100,7 @@ class Recalibrate(Approach):
     around the central model, with penalties that are estimated from all clients.
     """
 
-    words: ClassVar[str] = "the client's own level and slope on top of the central model"
+    words: str = "the client's own level and slope on top of the central model"
 
     slope: bool = True
 
@@ -94,7 +113,7 @@ class Recalibrate(Approach):
 class Slopes(Approach):
     """Effects of columns that differ between clients, on top of the central model."""
 
-    words: ClassVar[str] = "the client's own effects of columns on top of the central model"
+    words: str = "the client's own effects of columns on top of the central model"
 
     def fit(self, task: Task, rows: Rows, central: Floats, clients: int) -> Added:
         """Effects of the intercept and of the columns that matter most."""
@@ -103,7 +122,7 @@ class Slopes(Approach):
 
 def _added(
     task: Task, rows: Rows, central: Floats, clients: int, columns: Ints, slope: bool
-) -> Added:
+) -> AddedEffects:
     known = rows.owner >= 0
     if not known.all():
         rows, central = rows.take(known), central[known]
@@ -113,7 +132,7 @@ def _added(
     effects = task.effects(
         nothing, varying, rows.y, rows.owner, clients, central, rows.weight, correlated=correlated
     )
-    return Added(task, effects, columns, slope)
+    return AddedEffects(task, effects, columns, slope)
 
 
 def _strongest(rows: Rows, central: Floats) -> Ints:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 
+from sartor.estimators import families
 from sartor.estimators.encoders import PLAIN, Encoded, Encoder
 from sartor.estimators.folds import Folds
 from sartor.estimators.rows import Rows
@@ -65,10 +65,12 @@ class Maker(abc.ABC):
     Attributes:
         estimator: it is cloned, and stays as it is.
         encoder: what it sees of rows.
+        categories: the columns that hold codes of categories.
     """
 
     estimator: Any
     encoder: Encoder = PLAIN
+    categories: tuple[int, ...] = ()
 
     @abc.abstractmethod
     def fit(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
@@ -80,9 +82,11 @@ class Maker(abc.ABC):
         y = task.labels(rows.y)
         if task.classes and (y == y[0]).all():
             return Fitted(task, DummyClassifier(strategy="prior").fit(x, y), encoded)
-        fresh = clone(self.estimator).set_params(**settings)
-        weights = {} if rows.weight is None else {"sample_weight": rows.weight}
-        return Fitted(task, fresh.fit(x, y, **weights), encoded)
+        categories = self.categories
+        if self.encoder.categorical:
+            categories = (*categories, x.shape[1] - 1)
+        estimator = families.fresh(self.estimator, categories, **settings)
+        return Fitted(task, families.fit(estimator, x, y, rows.weight, categories), encoded)
 
 
 @dataclass(frozen=True)
@@ -101,39 +105,54 @@ class Plainly(Maker):
         return Central(fitted, held_out)
 
 
+STEP = 10
+"""Boosting may end after every so many iterations."""
+
+
 @dataclass(frozen=True)
 class Boosted(Maker):
-    """Gradient boosting, with as many iterations as are best on held-out rows."""
+    """Gradient boosting, with as many iterations as are best on held-out rows.
+
+    In the first fold their number is doubled until more do not pay; the other folds take as many.
+    """
 
     def fit(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
-        """Try all iterations in each fold, and take the best for all."""
-        stages: list[Floats] = []
-        losses = np.zeros(self.estimator.max_iter)
+        """Try numbers of iterations in each fold, and take the best one for all."""
+        several: list[list[Floats]] = []
+        losses, most = np.zeros(0), min(20 * STEP, self.estimator.max_iter)
         for trains, held in folds:
-            part = self.fitted_to(task, rows.take(trains), folds.take(trains))
-            others, found = rows.take(held), []
-            for i, scores in enumerate(_stages(part, others, len(losses))):
-                losses[i] += task.losses(scores, others.y).sum()
-                found.append(scores.astype(np.float32))
-            stages.append(np.stack(found))
+            some, others, within = rows.take(trains), rows.take(held), folds.take(trains)
+            while True:
+                part = self.fitted_to(task, some, within, max_iter=most)
+                stages = list(_stages(part, others, most))
+                lost = np.array([task.losses(scores, others.y).sum() for scores in stages])
+                enough = lost.argmin() < 0.8 * len(lost) or most >= self.estimator.max_iter
+                if several or enough:
+                    break
+                most = min(2 * most, self.estimator.max_iter)
+            losses = losses + lost if several else lost
+            several.append(stages)
             done("central model")
         best = int(losses.argmin())
         held_out = np.full((len(rows), task.outputs), np.nan)
-        for (_, held), several in zip(folds, stages, strict=True):
-            held_out[held] = several[best]
-        fitted = self.fitted_to(task, rows, folds, max_iter=best + 1)
+        for (_, held), stages in zip(folds, several, strict=True):
+            held_out[held] = stages[best]
+        fitted = self.fitted_to(task, rows, folds, max_iter=min(STEP * (best + 1), most))
         done("central model")
         return Central(fitted, held_out)
 
 
 def _stages(part: Fitted, rows: Rows, count: int) -> Iterator[Floats]:
-    """The scores after each iteration."""
+    """The scores after every few iterations, and after the last one."""
     task, estimator, x = part.task, part.estimator, part.encoded(rows)
+    wanted = {*range(STEP, count + 1, STEP), count}
     if isinstance(estimator, DummyClassifier):
-        yield from [task.scores_of(estimator, x)] * count
+        yield from [task.scores_of(estimator, x)] * len(wanted)
     elif task.classes:
-        for said in estimator.staged_predict_proba(x):
-            yield task.from_proba(task.aligned(estimator, said))
+        for i, said in enumerate(estimator.staged_predict_proba(x), 1):
+            if i in wanted:
+                yield task.from_proba(task.aligned(estimator, said))
     else:
-        for said in estimator.staged_predict(x):
-            yield said[:, None]
+        for i, said in enumerate(estimator.staged_predict(x), 1):
+            if i in wanted:
+                yield said[:, None]

@@ -13,6 +13,7 @@ from sartor.advice.holdout import HeldOutLosses
 from sartor.estimators.approaches import Added, Approach, Recalibrate, Slopes
 from sartor.estimators.central import Central, Done, Maker
 from sartor.estimators.folds import Folds
+from sartor.estimators.own import Own
 from sartor.estimators.rows import Rows
 from sartor.estimators.tasks import Task
 from sartor.types import Floats, Ints
@@ -35,17 +36,46 @@ class Candidate:
     approach: Approach | None = None
     lambda_: float = 1.0
 
+    @property
+    def words(self) -> str:
+        """What it is, for people."""
+        found = BASES[self.base]
+        if self.approach is not None:
+            found = f"{self.approach.words}, on top of {found}"
+        if self.lambda_ < 1:
+            found += f"; mixed with {1 - self.lambda_:.0%} of the global model"
+        return found
+
+
+BASES = {
+    GLOBAL: "one model for all clients",
+    "category": "one model that sees the client as one more column",
+    "linear": "one linear model",
+    "2 clusters": "a model for each of 2 clusters of clients",
+    "3 clusters": "a model for each of 3 clusters of clients",
+}
+"""The central models that candidates begin with."""
 
 CANDIDATES: Mapping[str, Candidate] = {
     GLOBAL: Candidate(GLOBAL),
     "recalibrate": Candidate(GLOBAL, Recalibrate()),
     "slopes": Candidate(GLOBAL, Slopes()),
     "category": Candidate("category"),
+    "category, mixed": Candidate("category", lambda_=0.5),
     "category, recalibrate": Candidate("category", Recalibrate()),
     "linear": Candidate("linear", Slopes()),
-    "interpolate": Candidate("linear", Slopes(), 0.5),
+    "linear, mixed": Candidate("linear", Slopes(), 0.5),
+    "local": Candidate(GLOBAL, Own("a model of the client's rows alone")),
+    "model interpolation": Candidate(
+        GLOBAL, Own("a model of the client's rows that begins with the scores", beside=True), 0.5
+    ),
+    "data interpolation": Candidate(
+        GLOBAL, Own("a model of the client's rows and a sample of everybody's", share=0.5)
+    ),
+    "2 clusters": Candidate("2 clusters"),
+    "3 clusters": Candidate("3 clusters"),
 }
-"""What is tried by default."""
+"""What is tried by default, in this order, while there is time."""
 
 
 @dataclass
@@ -71,18 +101,26 @@ def try_all(
 ) -> Tried:  # fmt: skip
     """Score every row by models that have not seen it, candidate by candidate.
 
-    Central models that would not fit in what is left of the budget are not begun: one takes about
-    as long as the one before.
+    What would not fit in what is left of the budget is not begun. A central model takes about as
+    long as the longest one before.
     """
     tried, began, longest = Tried(), time.perf_counter(), 0.0
     for name, candidate in candidates.items():
         start = time.perf_counter()
+        left = budget - (start - began)
         if candidate.base not in tried.central:
-            if tried.central and start - began + longest > budget:
+            if tried.central and longest > left:
                 tried.skipped.append(name)
                 continue
             tried.central[candidate.base] = makers[candidate.base].fit(task, rows, folds, done)
             longest = max(longest, time.perf_counter() - start)
+        if candidate.approach is not None and tried.losses:
+            some = folds.scored
+            base = tried.central[candidate.base].held_out[some]
+            one = candidate.approach.seconds(task, rows.take(some), base)
+            if one * (folds.count + 1) > left:
+                tried.skipped.append(name)
+                continue
         scores = held_out_scores(task, rows, folds, clients, candidate, tried.central)
         there = np.isfinite(scores).all(axis=1)
         tried.losses[name] = np.full(len(rows), np.nan)

@@ -28,6 +28,9 @@ class Encoded(abc.ABC):
     known: ClassVar[dict[str, type[Encoded]]] = {}
     """All ways by name: how saved models find theirs."""
 
+    unknown: ClassVar[float] = 0.0
+    """What stands for clients that nothing was learned of."""
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         register(Encoded.known, cls.__name__.lower(), cls, "choose another name")
@@ -41,7 +44,7 @@ class Encoded(abc.ABC):
         if client >= len(self.levels):
             return self
         levels = self.levels.copy()
-        levels[client] = 0.0
+        levels[client] = self.unknown
         return replace(self, levels=levels)
 
 
@@ -65,14 +68,23 @@ class Levels(Encoded):
     """The columns, and what was learned of the client."""
 
     def __call__(self, rows: Rows) -> Any:
-        """As many more columns; they are 0 for clients that are not known."""
+        """As many more columns."""
         known = (rows.owner >= 0) & (rows.owner < len(self.levels))  # others came later
-        own = np.where(known[:, None], self.levels[np.where(known, rows.owner, 0)], 0.0)
-        return np.concatenate([rows.x, own], axis=1)
+        own = self.levels[np.where(known, rows.owner, 0)]
+        return np.concatenate([rows.x, np.where(known[:, None], own, self.unknown)], axis=1)
+
+
+class Codes(Levels):
+    """The columns, and the number of the client, whose order means nothing."""
+
+    unknown: ClassVar[float] = float("nan")
 
 
 class Encoder(abc.ABC):
     """Learns what an estimator takes."""
+
+    categorical: ClassVar[bool] = False
+    """Whether the last column is a category."""
 
     @abc.abstractmethod
     def fit(self, task: Task, rows: Rows, folds: Folds) -> tuple[Any, Encoded]:
@@ -99,12 +111,29 @@ PLAIN = By(Columns)
 
 
 @dataclass(frozen=True)
+class WithCode(Encoder):
+    """The columns, and the client as one more category.
+
+    Attributes:
+        clients: how many clients there are.
+    """
+
+    clients: int
+    categorical: ClassVar[bool] = True
+
+    def fit(self, task: Task, rows: Rows, folds: Folds) -> tuple[Any, Encoded]:
+        """One more column."""
+        encoded = Codes(np.arange(self.clients, dtype=np.float64)[:, None])
+        return encoded(rows), encoded
+
+
+@dataclass(frozen=True)
 class WithEffect(Encoder):
     """The columns, and how much the client's labels differ from everybody's.
 
     That is its effect in a hierarchical model without columns. For rows that are fitted to, it
-    comes from other folds, as a client's own labels would tell too much. Trees fit less noise to
-    it than to a category for each client.
+    comes from other folds, as a client's own labels would tell too much. It stands for the client
+    where there are too many clients, or too few rows of each, for a category.
 
     Attributes:
         clients: how many clients there are.

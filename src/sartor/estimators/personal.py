@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -21,22 +19,18 @@ from sklearn.utils.validation import (
 
 from sartor.advice.decide import Decision
 from sartor.checking import AnyPath
-from sartor.errors import ConfigError, DataError, nearest
+from sartor.errors import ConfigError, DataError
 from sartor.estimators import choosing, evaluating, store
-from sartor.estimators.central import Boosted, Maker, Plainly
-from sartor.estimators.choosing import CANDIDATES, GLOBAL
-from sartor.estimators.encoders import By, LinearColumns, WithEffect
+from sartor.estimators.choosing import GLOBAL
 from sartor.estimators.folds import make_folds
 from sartor.estimators.frames import Table, read
+from sartor.estimators.makers import candidates_for, makers_for
 from sartor.estimators.models import Models
 from sartor.estimators.tasks import Task
 from sartor.estimators.views import View
 from sartor.evaluation import Scores
 from sartor.evaluation.measures import Measure
 from sartor.types import Floats
-
-ITERATIONS = 500
-"""The most iterations of the default booster."""
 
 
 class _Personal(BaseEstimator):
@@ -89,16 +83,16 @@ class _Personal(BaseEstimator):
             weight = _check_sample_weight(sample_weight, np.zeros((len(labels), 1)))
         self._check(table, labels, weight)
         view = View.learn(table, self.estimator, self.columns)
-        candidates = self._candidates(bool(table.ids), view)
         rows = view.rows(table, table.client, labels, weight)
         folds = make_folds(
             rows.owner, min(self.folds, len(rows)), self.random_state, table.groups, table.time
         )
-        clients = max(len(table.ids), 1)
-        makers = self._makers(task, view, clients)
+        about = (task, view, rows, self.estimator, len(table.ids), self.random_state)
+        candidates, clients = candidates_for(self.approach, *about), max(len(table.ids), 1)
         tried = choosing.try_all(
-            task, rows, folds, clients, makers, candidates, self.budget, lambda _: None
-        )
+            task, rows, folds, clients, makers_for(*about), candidates,
+            self.budget if self.approach == "auto" else np.inf, lambda _: None,
+        )  # fmt: skip
         size = np.bincount(rows.owner[rows.owner >= 0], minlength=clients)
         names = np.full(clients, list(candidates)[-1])
         decision: Decision | None = None
@@ -152,40 +146,6 @@ class _Personal(BaseEstimator):
         check_is_fitted(self)
         self.models_ = self.models_.without(client)
         return self
-
-    def _candidates(self, clients: bool, view: View) -> dict[str, choosing.Candidate]:
-        """What is tried."""
-        if not clients:
-            return {GLOBAL: CANDIDATES[GLOBAL]}
-        if self.approach == "auto":
-            able = view.sees != "frame"  # to take one more column
-            return {n: c for n, c in CANDIDATES.items() if able or c.base != "category"}
-        if self.approach not in CANDIDATES:
-            known = ["auto", *CANDIDATES]
-            raise ConfigError(f"approach={self.approach!r}: {nearest(str(self.approach), known)}")
-        return {GLOBAL: CANDIDATES[GLOBAL], self.approach: CANDIDATES[self.approach]}
-
-    def _makers(self, task: Task, view: View, clients: int) -> dict[str, Maker]:
-        """What fits central models."""
-        plain = LogisticRegression(C=1.0, max_iter=1000) if task.classes else Ridge(alpha=1.0)
-        makers: dict[str, Maker] = {"linear": Plainly(plain, By(LinearColumns))}
-        effect = WithEffect(clients)
-        if self.estimator is not None:
-            makers[GLOBAL] = Plainly(self.estimator)
-            if view.sees != "frame":
-                makers["category"] = Plainly(self.estimator, effect)
-            return makers
-        codes = np.flatnonzero(view.preparation.categorical).tolist()
-        makers[GLOBAL] = Boosted(self._booster(task, codes))
-        makers["category"] = Boosted(self._booster(task, codes), effect)
-        return makers
-
-    def _booster(self, task: Task, codes: list[int]) -> Any:
-        booster = HistGradientBoostingClassifier if task.classes else HistGradientBoostingRegressor
-        return booster(
-            max_iter=ITERATIONS, learning_rate=0.08, early_stopping=False,
-            categorical_features=codes or None, random_state=self.random_state,
-        )  # fmt: skip
 
     def _read(self, X: Any, client: Any) -> Table:
         """A table of new rows."""
@@ -281,6 +241,7 @@ class PersonalClassifier(ClassifierMixin, _Personal):
         models_: the fitted models.
 
     >>> import pandas as pd
+    >>> from sklearn.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> X = pd.DataFrame({"rain": rng.random(400) < 0.5, "shop": rng.choice(["A", "B"], 400)})
     >>> y = np.where(X.rain == (X.shop == "A"), "many", "few")
@@ -322,6 +283,7 @@ class PersonalRegressor(RegressorMixin, _Personal):
     Arguments and attributes are those of :class:`PersonalClassifier`; ``estimator`` is a regressor.
 
     >>> import pandas as pd
+    >>> from sklearn.linear_model import Ridge
     >>> rng = np.random.default_rng(0)
     >>> X = pd.DataFrame({"day": rng.random(400), "shop": rng.choice(["A", "B"], 400)})
     >>> y = X.day * np.where(X.shop == "A", 3.0, -3.0)

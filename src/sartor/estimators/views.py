@@ -29,6 +29,13 @@ class View:
     sees: Sees
     preparation: Preparation
 
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """The columns for trees that hold codes of categories."""
+        if self.sees != "trees":
+            return ()
+        return tuple(np.flatnonzero(self.preparation.categorical).tolist())
+
     @classmethod
     def learn(cls, table: Table, estimator: Any, columns: Literal["auto"] | None) -> View:
         """Learn from training rows.

@@ -1,0 +1,155 @@
+"""Clusters of clients around any estimator: each client uses the model that loses least on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from sartor.estimators.central import Central, Done, Fitted, Maker
+from sartor.estimators.encoders import Codes
+from sartor.estimators.folds import Folds
+from sartor.estimators.rows import Rows
+from sartor.estimators.tasks import Task
+from sartor.randomness import mix, uniforms
+from sartor.types import Floats, Ints
+
+STARTS = 3
+"""Random first clusters; the ones with the lowest loss on held-out rows are taken."""
+
+MOST_TURNS = 5
+"""Refits and reassignments after which a search ends."""
+
+MOST_ROWS = 20_000
+"""Rows that a search looks at; the models that come out are fitted to all rows."""
+
+
+class ByCluster(BaseEstimator):
+    """A model for each cluster; the last column says which, and is NaN where it is not known."""
+
+    def __init__(self, models: Sequence[Any] = (), usual: int = 0) -> None:
+        self.models = models
+        self.usual = usual
+
+    @property
+    def classes_(self) -> Any:
+        """All classes."""
+        return np.unique(np.concatenate([model.classes_ for model in self.models]))
+
+    def predict(self, x: Floats) -> Floats:
+        """What the clusters' models predict."""
+        found = np.zeros(len(x))
+        for k, mine in self._parts(x):
+            found[mine] = self.models[k].predict(x[mine, :-1])
+        return found
+
+    def predict_proba(self, x: Floats) -> Floats:
+        """What they think of each class."""
+        found = np.zeros((len(x), len(self.classes_)))
+        for k, mine in self._parts(x):
+            there = np.searchsorted(self.classes_, self.models[k].classes_)
+            found[np.ix_(mine, there)] = self.models[k].predict_proba(x[mine, :-1])
+        return found
+
+    def _parts(self, x: Floats) -> list[tuple[int, Ints]]:
+        cluster = np.where(np.isnan(x[:, -1]), self.usual, x[:, -1])
+        parts = [(k, np.flatnonzero(cluster == k)) for k in range(len(self.models))]
+        return [(k, mine) for k, mine in parts if len(mine)]
+
+
+@dataclass(frozen=True)
+class Clustered(Maker):
+    """HypCluster with an estimator: refit the clusters' models, reassign the clients, and again.
+
+    Clients are assigned by rows that the models have not seen, one half by models of the other.
+
+    Attributes:
+        q: the number of clusters.
+        clients: the number of clients.
+        seed: of the first clusters.
+    """
+
+    q: int = 2
+    clients: int = 1
+    seed: int = 0
+
+    def fit(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
+        """Cluster all rows, and the rows without each fold."""
+        held_out = np.full((len(rows), task.outputs), np.nan)
+        for trains, held in folds:
+            part = self._clustered(task, rows.take(trains), folds.take(trains))
+            held_out[held] = part.scores(rows.take(held))
+            done("clusters")
+        fitted = self._clustered(task, rows, folds)
+        done("clusters")
+        return Central(fitted, held_out)
+
+    def _clustered(self, task: Task, rows: Rows, folds: Folds) -> Fitted:
+        known = rows.owner >= 0
+        rows, folds = rows.take(known), folds.take(known)
+        draw = uniforms(mix(self.seed, "rows of clusters", np.arange(len(rows))))
+        some = np.argsort(draw, kind="stable")[:MOST_ROWS]
+        sample, half = rows.take(some), folds.number[some] % 2
+        if (half == half[0]).all():  # a single fold
+            half = np.arange(len(half)) % 2
+        searched = [self._search(task, sample, half, folds, start) for start in range(STARTS)]
+        cluster, _ = min(searched, key=lambda found: found[1])
+        mine = cluster[rows.owner]
+        models = [
+            self.fitted_to(task, rows.take(mine == k), folds.take(mine == k)).estimator
+            for k in range(self.q)
+            if (mine == k).any()
+        ]
+        _, number = np.unique(cluster[np.unique(rows.owner)], return_inverse=True)
+        levels = np.full((self.clients, 1), np.nan)
+        levels[np.unique(rows.owner), 0] = number
+        return Fitted(task, ByCluster(models, int(np.bincount(number).argmax())), Codes(levels))
+
+    def _search(
+        self, task: Task, rows: Rows, half: Ints, folds: Folds, start: int
+    ) -> tuple[Ints, float]:
+        """The cluster of each client, and the mean loss on held-out rows."""
+        draw = uniforms(mix(self.seed, "first clusters", start, np.arange(self.clients)))
+        cluster = np.argsort(np.argsort(draw)) % self.q  # of about the same size
+        best, least = cluster, np.inf
+        for _ in range(MOST_TURNS):
+            losses = self._losses(task, rows, half, cluster, folds)
+            by_client = np.zeros((self.clients, self.q))
+            np.add.at(by_client, rows.owner, losses)
+            mean = float(by_client.min(axis=1).sum() / len(rows))
+            if mean >= least:
+                break
+            best, least = by_client.argmin(axis=1), mean
+            best = _none_empty(best, by_client, self.q)
+            if (best == cluster).all():
+                break
+            cluster = best
+        return best, least
+
+    def _losses(self, task: Task, rows: Rows, half: Ints, cluster: Ints, folds: Folds) -> Floats:
+        """[rows, clusters] the loss of each cluster's model, fitted to the other half."""
+        found = np.zeros((len(rows), self.q))
+        for k in range(self.q):
+            for h in range(2):
+                learns = (half != h) & (cluster[rows.owner] == k)
+                if not learns.any():
+                    learns = half != h
+                part = rows.take(learns)
+                model = self.fitted_to(task, part, Folds(np.zeros(len(part), np.int64), 1))
+                held = rows.take(half == h)
+                found[half == h, k] = task.losses(model.scores(held), held.y)
+        return found
+
+
+def _none_empty(cluster: Ints, losses: Floats, q: int) -> Ints:
+    """The same clusters, where an empty one takes the client that its own one suits worst."""
+    cluster = cluster.copy()
+    for k in range(q):
+        if not (cluster == k).any():
+            alone = np.bincount(cluster, minlength=q)[cluster] < 2
+            own = np.where(alone, -np.inf, losses[np.arange(len(cluster)), cluster])
+            cluster[own.argmax()] = k
+    return cluster

@@ -1,0 +1,164 @@
+"""An estimator for each client: alone, beside the central model, or with rows of everybody."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+
+from sartor.estimators import families
+from sartor.estimators.approaches import Added, Approach
+from sartor.estimators.rows import Rows
+from sartor.estimators.tasks import Task
+from sartor.randomness import mix, uniforms
+from sartor.types import Floats, Ints
+
+FEWEST_ROWS = 10
+"""Clients with fewer rows than this keep the central model."""
+
+SAMPLE = 2_000
+"""Rows of everybody that a client's rows are mixed with."""
+
+Begins = Literal["nothing", "offset", "feature"]
+
+
+@dataclass(frozen=True)
+class OwnEstimators(Added):
+    """Estimators of clients. Those who have none keep the central model.
+
+    Attributes:
+        task: what is predicted.
+        begins: where they begin: with nothing, or with the central scores, to which they add or
+            which they see as further columns.
+        models: the estimator of each client that has one.
+        failed: why others have none.
+    """
+
+    task: Task
+    begins: Begins
+    models: Mapping[int, Any]
+    failed: Mapping[int, str]
+
+    def updated(self, rows: Rows, central: Floats, clients: int) -> OwnEstimators:
+        """The same: estimators cannot learn from new rows alone."""
+        return self
+
+    def without(self, client: int) -> OwnEstimators:
+        """The same without the estimator of a client."""
+        kept = {k: model for k, model in self.models.items() if k != client}
+        return replace(self, models=kept)
+
+    def scores(self, rows: Rows, central: Floats) -> Floats:
+        """The scores of rows."""
+        found = central.copy()
+        for client, mine in _clients(rows.owner):
+            if client in self.models:
+                x, base = _safe_indexing(rows.x, mine), central[mine]
+                model = self.models[client]
+                if self.begins == "offset":
+                    found[mine] = families.raw_scores(model, x, base)
+                else:
+                    seen = np.concatenate([x, base], axis=1) if self.begins == "feature" else x
+                    found[mine] = self.task.scores_of(model, seen)
+        return found
+
+
+@dataclass(frozen=True)
+class Own(Approach):
+    """An estimator for each client.
+
+    Attributes:
+        words: what it does, for people.
+        beside: whether it begins with the central scores.
+        share: λ, the weight of the client's own rows; the rest is a sample of everybody's.
+        estimator: what is cloned for each client.
+        categories: columns with codes of categories.
+        seed: of the sample.
+    """
+
+    words: str
+    beside: bool = False
+    share: float = 1.0
+    estimator: Any = None
+    categories: tuple[int, ...] = ()
+    seed: int = 0
+
+    @property
+    def begins(self) -> Begins:
+        """Where the estimators begin. Rows of everybody say nothing new where they see scores."""
+        if families.library(self.estimator) in families.OFFSETS:
+            return "offset" if self.beside or self.share < 1 else "nothing"
+        return "feature" if self.beside else "nothing"
+
+    def seconds(self, task: Task, rows: Rows, central: Floats) -> float:
+        """About how long a fit to all clients takes: that of two of them, taken for all."""
+        sizes = np.bincount(rows.owner[rows.owner >= 0])
+        order = np.argsort(sizes)
+        order = order[sizes[order] >= FEWEST_ROWS]
+        if not len(order):
+            return 0.0
+        some = order[[len(order) // 2, -1]]
+        taken = []
+        for client in some:
+            began = time.perf_counter()
+            self._fit_one(
+                task, rows, central, np.flatnonzero(rows.owner == client), self._few(rows)
+            )
+            taken.append(time.perf_counter() - began)
+        return float(np.interp(sizes[order], sizes[some], taken).sum())
+
+    def fit(self, task: Task, rows: Rows, central: Floats, clients: int) -> OwnEstimators:
+        """Fit to the rows of each client that has enough of them."""
+        others, models, failed = self._few(rows), {}, {}
+        for client, mine in _clients(rows.owner):
+            try:
+                model = self._fit_one(task, rows, central, mine, others)
+            except Exception as error:  # whatever the estimator does
+                failed[client] = f"{type(error).__name__}: {error}"
+                continue
+            if model is None:
+                failed[client] = "too few rows, or rows of one class"
+            else:
+                models[client] = model
+        return OwnEstimators(task, self.begins, models, failed)
+
+    def _few(self, rows: Rows) -> Ints:
+        """A sample of everybody's rows."""
+        draw = uniforms(mix(self.seed, "sample of everybody", np.arange(len(rows))))
+        return np.sort(np.argsort(draw, kind="stable")[:SAMPLE])
+
+    def _fit_one(self, task: Task, rows: Rows, central: Floats, mine: Ints, others: Ints) -> Any:
+        """The estimator of one client; ``None`` if there is too little to learn from."""
+        y = rows.y[mine]
+        enough = len(mine) >= FEWEST_ROWS and (not task.classes or len(np.unique(y)) > 1)
+        whole = task.classes <= 2 or self.begins != "offset" or len(np.unique(y)) == task.classes
+        if not (enough and whole):
+            return None
+        weight = None if rows.weight is None else rows.weight[mine]
+        if self.share < 1:
+            own = np.ones(len(mine)) if weight is None else weight
+            rest = np.ones(len(others)) if rows.weight is None else rows.weight[others]
+            total = len(mine) + len(others)
+            own, rest = own / own.sum(), rest / rest.sum()
+            weight = total * np.concatenate([self.share * own, (1 - self.share) * rest])
+            mine = np.concatenate([mine, others])
+        x, base = _safe_indexing(rows.x, mine), central[mine]
+        if self.begins == "feature":
+            x = np.concatenate([x, base], axis=1)
+        return families.fit(
+            families.fresh(self.estimator, self.categories), x, task.labels(rows.y[mine]), weight,
+            self.categories, base if self.begins == "offset" else None,
+        )  # fmt: skip
+
+
+def _clients(owner: Ints) -> Iterator[tuple[int, Ints]]:
+    """Every client with its rows, those of nobody left out."""
+    order = np.argsort(owner, kind="stable")
+    there, first = np.unique(owner[order], return_index=True)
+    for client, mine in zip(there.tolist(), np.split(order, first[1:]), strict=True):
+        if client >= 0:
+            yield client, mine
