@@ -14,7 +14,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from sklearn.utils.estimator_checks import check_estimator
 
 from sartor.errors import ConfigError, DataError
-from sartor.estimators import makers, personal
+from sartor.estimators import makers
 from sartor.estimators.personal import PersonalClassifier, PersonalRegressor
 
 

@@ -11,8 +11,7 @@ import pytest
 from estimator_cases import FAST, shops
 
 from sartor.errors import ConfigError, FileError
-from sartor.estimators import load
-from sartor.estimators import CANDIDATES, PersonalClassifier, PersonalRegressor
+from sartor.estimators import CANDIDATES, PersonalClassifier, PersonalRegressor, load
 
 
 @pytest.mark.parametrize("approach", ["auto", *CANDIDATES])
