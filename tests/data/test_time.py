@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import sartor
 from sartor.advice.holdout import assign_folds, held_folds, split_by_fold
-from sartor.errors import DataError
+from sartor.errors import ConfigError, DataError
 from sartor.personal.choosing import make_trials
 
 
@@ -43,6 +43,82 @@ def test_by_time_the_test_part_is_the_last_one(seed):
         assert ends[1][1] < ends[2][0] or not len(parts[1]) or not len(parts[2])
         assert ends[0][1] < ends[2][0]
     assert data.merge_parts().fingerprint == timed(seed).fingerprint
+
+
+@given(st.integers(0, 2**32), st.integers(5, 55))
+@pytest.mark.filterwarnings("ignore:.* have no rows before")
+def test_by_a_date_all_later_rows_are_the_test_part(seed, since):
+    """Of a client who came later, one row is left to train on, by nobody else."""
+    data = timed(seed).split(validation=0.2, by=since)
+    for k in range(len(data)):
+        train, validation, test = (
+            data.time[data.part(k, part)] for part in ("train", "validation", "test")
+        )
+        assert (test >= since).all() and (validation < since).all()
+        assert train.max() < validation.min(initial=np.inf)
+        if data.seen[k]:
+            assert (train < since).all()
+        else:
+            assert not len(validation) and len(train) == 1 and train[0] < test.min(initial=np.inf)
+    assert data.merge_parts().fingerprint == timed(seed).fingerprint
+
+
+def test_a_date_is_given_in_many_ways():
+    days = np.array(["2026-04-30", "2026-05-01", "2026-04-01", "2026-05-02T10:00"], "datetime64[s]")
+    data = sartor.data.from_arrays(None, [0, 1, 0, 1], list("aabb"), time=days)
+    for by in (
+        "2026-05-01", "2026-05-01 00:00:00", datetime.date(2026, 5, 1), pd.Timestamp("2026-05-01"),
+        np.datetime64("2026-05-01"), datetime.datetime(2026, 5, 1), days[1].astype(float),
+    ):  # fmt: skip
+        assert data.split(by=by).sizes("test").tolist() == [1, 1]
+    with pytest.warns(UserWarning, match="1 of 2 clients have no rows before 2026-04-02"):
+        later = data.split(by="2026-04-02", unseen=0.0)
+    assert later.seen.tolist() == [False, True]
+    with pytest.raises(DataError, match=r"no row was observed before; .*2026-04-01.*a later one"):
+        data.split(by="2026-04-01")
+    with pytest.raises(DataError, match=r"from then on; .* 2026-05-02 10:00 .*an earlier one"):
+        data.split(by="2027-01-01")
+    with pytest.raises(DataError, match="the rows have no times"):
+        sartor.data.from_arrays(None, [0, 1], ["a", "a"]).split(by="2026-05-01")
+    with pytest.raises(ConfigError, match=r"test=0\.2: by='2026-05-01' says which rows"):
+        data.split(test=0.2, by="2026-05-01")
+    with pytest.raises(ConfigError, match="already has validation or test rows"):
+        data.split(by="2026-05-01").split(by="2026-05-01")
+
+
+@pytest.mark.parametrize("by", ["tine", "2026-05-32", True, None, float("nan"), 2**9999, {}, 1j])
+def test_other_ways_to_split_are_refused(by):
+    with pytest.raises((ConfigError, DataError), match="by"):
+        timed(0).split(by=by)
+
+
+@given(st.integers(0, 2**32))
+def test_parts_that_are_given_are_kept(seed):
+    data, draw = timed(seed), np.random.default_rng(seed)
+    part = draw.choice(["train", "validation", "test"], 60, p=[0.6, 0.2, 0.2])
+    part[np.unique(data.rows[data.bounds[:, 0]])] = "train"
+    found = data.split(by=part)
+    for k in range(len(found)):
+        for name in ("train", "validation", "test"):
+            assert (part[found.part(k, name)] == name).all()
+    assert found.merge_parts().fingerprint == data.fingerprint
+    test = pd.Series(part == "test")
+    again, fewer = data.split(by=test), data.select(data.ids[1:]).split(by=test)
+    np.testing.assert_array_equal(again.sizes("test"), found.sizes("test"))
+    np.testing.assert_array_equal(fewer.sizes("test"), found.sizes("test")[1:])
+
+
+def test_parts_that_cannot_be_given():
+    data = sartor.data.from_arrays(None, [0, 1, 1], list("aab"))
+    for by, said in {
+        ("train", "test"): "by has 2 values; give the part of each of the 3 rows",
+        ("train", "tset", "train"): "'tset' is not a part; did you mean 'test'",
+        ("train", None, "train"): "column 'by', row 1: the value is missing",
+        (1, 2, 0): "by: 1 is not a part; known are train, validation, test",
+        (False, True, True): "client 'b' has no training rows",
+    }.items():
+        with pytest.raises(DataError, match=said):
+            data.split(by=list(by))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 20))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from pathlib import Path
@@ -128,6 +129,48 @@ def check_groups(table: Known, data: ClientData, found: dict[tuple[str, str], li
         same(f"parts of group {group}", len(where), 1)
 
 
+def dates(rng: Rng, scratch: Path) -> None:
+    """Rows from a date on, or those that are named, are the test part; all others are not."""
+    table = known(rng, kind="numbers")
+    table.x[:, 0] = np.arange(len(table.who))
+    data = from_arrays(table.x, table.y, table.who, table.domain, table.time)
+    whose = np.array(table.ids)
+    if chance(rng, 0.5):
+        held = rng.random(len(whose)) < 0.3
+        words = np.where(
+            held, "test", np.where(rng.random(len(whose)) < 0.2, "validation", "train")
+        )
+        plain = chance(rng, 0.5)
+        trains, by = (~held, held) if plain else (words == "train", words)
+        by = by.tolist() if chance(rng, 0.5) else by
+        if set(whose) - set(whose[trains]):
+            with must_refuse(f"clients without training rows: {by!r}"):
+                data.split(by=by)
+        split = data.split(by=by)
+        new: set[str] = set()
+    else:
+        since = float(rng.choice([*table.time, *(np.array(table.time) + 0.5), -1e9, 1e9]))
+        held = np.asarray(table.time) >= since
+        with (
+            must_refuse(f"no rows on one side of {since}")
+            if held.all() or not held.any()
+            else (contextlib.nullcontext())
+        ):
+            split = data.split(by=since)
+        trains, new = ~held, set(whose[held]) - set(whose[~held])
+    found = rows_of(split)
+    for client, seen in zip(split.ids, split.seen.tolist(), strict=True):
+        same("who is unseen", not seen, client in new)
+        mine = np.flatnonzero(whose == client)
+        test = set(found[client, "test"])
+        if client in new:
+            same("rows of who is new", (len(found[client, "train"]), len(test)), (1, len(mine) - 1))
+        else:
+            same("the test part", test, set(mine[held[mine]].tolist()))
+            same("the training part", set(found[client, "train"]), set(mine[trains[mine]].tolist()))
+    same("undone", split.merge_parts().fingerprint, data.fingerprint)
+
+
 def trained(rng: Rng, scratch: Path) -> None:
     """Rows that were trained on are found in other splits, in whatever order; counted by hand."""
     table = known(rng, kind="numbers", clients=int(rng.integers(2, 6)), rows=36)
@@ -179,4 +222,6 @@ def contents_of(data: ClientData, part: str) -> Counter[Any]:
     return found
 
 
-AREAS: dict[str, tuple[int, Case]] = {"splits": (1000, splits), "trained": (400, trained)}
+AREAS: dict[str, tuple[int, Case]] = {
+    "splits": (1000, splits), "dates": (200, dates), "trained": (400, trained),
+}  # fmt: skip

@@ -17,7 +17,10 @@ from sartor.personal.models import PersonalModels
 
 CASES = 10_000
 SLICE = 150
-QUICK = ("frames", "ids", "labels", "shapes", "splits", "trained", "settings", "files", "commands")
+QUICK = (
+    "frames", "ids", "labels", "shapes", "splits", "dates", "trained", "settings", "files",
+    "commands",
+)  # fmt: skip
 """Areas that need no compiled programs, or few: `make test` runs a slice of these."""
 
 

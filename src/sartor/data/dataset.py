@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -221,7 +221,7 @@ class ClientData:
     @checks_arguments
     def split(
         self, unseen: Part = 0.0, validation: Part = 0.0, test: Part = 0.0, seed: int = 0,
-        by: Literal["random", "time"] = "random",
+        by: Any = "random",
     ) -> ClientData:  # fmt: skip
         """Set clients aside as unseen, and rows of every client for validation and test.
 
@@ -237,7 +237,10 @@ class ClientData:
             seed: any integer.
             by: ``"random"``; or ``"time"``: the test part is the last rows of every client, and the
                 validation part those before them. A random split of rows that have groups keeps
-                groups whole, for all clients alike, so the fractions hold on average.
+                groups whole, for all clients alike, so the fractions hold on average. Or a date
+                such as ``"2026-05-01"``, or a number: the test part is all rows from then on, and
+                clients who come later are unseen. Or a list with the part of each row of the
+                table: ``"train"``, ``"validation"`` or ``"test"``, or whether it is a test row.
 
         >>> from sartor.data import synthetic
         >>> synthetic(clients=10, samples=20).split(unseen=0.3, validation=0.1, test=0.2)

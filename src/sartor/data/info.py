@@ -72,7 +72,7 @@ class Description:
         if self.domains:
             rows.append(("domains (clients)", _counts(self.domains)))
         if self.times is not None:
-            rows.append(("times", _span(*self.times)))
+            rows.append(("times", span(*self.times)))
         if self.groups:
             rows.append(("groups", f"{self.groups:,}"))
         return rows
@@ -192,10 +192,10 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
-def _span(first: float, last: float) -> str:
+def span(first: float, last: float) -> str:
     """Two times; as dates, too, if they can be seconds since 1970, which dates have become.
 
-    >>> _span(1, 9.5), _span(1794960000, 1795000000)
+    >>> span(1, 9.5), span(1794960000, 1795000000)
     ('1 to 9.5', '1794960000 to 1795000000 (as seconds: 2026-11-18 00:00 to 2026-11-18 11:06 UTC)')
     """
     text = f"{first:.12g} to {last:.12g}"

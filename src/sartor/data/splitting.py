@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sartor.data.dataset import bounds_of
-from sartor.errors import ConfigError, DataError, warn
+from sartor.checking import is_list, shown
+from sartor.data import encoding
+from sartor.data.dataset import PARTS, bounds_of
+from sartor.data.info import span
+from sartor.errors import ConfigError, DataError, nearest, warn
 from sartor.randomness import mix, uniforms
-from sartor.types import Ints
+from sartor.types import Bools, Ints
 
 if TYPE_CHECKING:
     from sartor.data.dataset import ClientData
 
 
+WAYS = ("random", "time")
+"""Ways of splitting that have a name."""
+
+
 def split(
-    data: ClientData, unseen: float, validation: float, test: float, seed: int, by: str
+    data: ClientData, unseen: float, validation: float, test: float, seed: int, by: Any
 ) -> ClientData:
     """The split that :meth:`ClientData.split` describes."""
+    held = None if isinstance(by, str) and by in WAYS else _held(data, by)
     _check(data, unseen, validation, test)
-    if by == "time" and data.time is None:
+    if held is not None and test:
+        raise ConfigError(
+            f"test={test}: by={shown(by, 60)} says which rows are the test part; leave test out"
+        )
+    if held is None and by == "time" and data.time is None:
         raise DataError("by='time': the rows have no times; name their column, time=...")
     if unseen:
         count = round(unseen * len(data))
@@ -33,11 +46,100 @@ def split(
         seen = np.ones(len(data), dtype=np.bool_)
         seen[np.argsort(mix(seed, "unseen", data.hashes), kind="stable")[:count]] = False
         data = replace(data, seen=seen)
+    if held is not None:
+        part, new = held
+        data = _with_parts(replace(data, seen=data.seen & ~new), part)
+        by = "random" if data.time is None else "time"
     if not (validation or test):
         return data
     if by == "random" and data.groups is not None:
         return _split_groups(data, validation, test, seed)
     return _split_rows(data, validation, test, seed, by)
+
+
+def _held(data: ClientData, by: Any) -> tuple[Ints, Bools]:
+    """For each entry of ``rows``, the number of its part; and who has no earlier rows to train on.
+
+    Args:
+        data: clients, whose rows are all in the training part.
+        by: a date or a time, or what part each row is in.
+    """
+    if data.sizes("validation").any() or data.sizes("test").any():
+        raise ConfigError(
+            f"by={shown(by, 60)}: the data already has validation or test rows; split "
+            "data.merge_parts()"
+        )
+    if is_list(by):
+        return _given(data, by), np.zeros(len(data), np.bool_)
+    since = _as_time(by)
+    if data.time is None:
+        raise DataError(f"by={by!r}: the rows have no times; name their column, time=...")
+    time = data.time[data.rows]
+    later = time >= since
+    if not later.any() or later.all():
+        which, other = ("before", "a later") if later.all() else ("from then on", "an earlier")
+        raise DataError(
+            f"by={by!r}: no row was observed {which}; rows are from "
+            f"{span(time.min(), time.max())}: choose {other} one"
+        )
+    part = np.where(later, 2, 0)
+    new = np.bincount(data.owners[~later], minlength=len(data)) == 0
+    if new.any():
+        # Their first rows give them models of their own; no central model sees them.
+        order = np.lexsort((time, data.owners))
+        first = order[data.bounds[:, 0]]
+        part[first[new]] = 0
+        warn(
+            f"{new.sum():,} of {len(data):,} clients have no rows before {by}: they are unseen by "
+            "central training, and keep their first row to train on"
+        )
+    return part, new
+
+
+def _given(data: ClientData, by: Any) -> Ints:
+    """The parts that are given, as numbers."""
+    count = len(next(iter(data.columns.values())))
+    values = encoding.as_arrow(by, "by")
+    if len(values) != count:
+        raise DataError(
+            f"by has {len(values):,} values; give the part of each of the {count:,} rows of the "
+            "table"
+        )
+    encoding.refuse_missing(values, "by")
+    numbers = {**{name: k for k, name in enumerate(PARTS)}, True: 2, False: 0}
+    found = values.to_pylist()
+    wrong = next(
+        (one for one in found if not isinstance(one, str | bool) or one not in numbers), None
+    )
+    if wrong is not None:
+        hint = nearest(wrong, PARTS) if isinstance(wrong, str) else f"known are {', '.join(PARTS)}"
+        raise DataError(f"by: {shown(wrong)} is not a part; {hint}, or true for test rows")
+    part = np.array([numbers[one] for one in found], np.int64)[data.rows]
+    trains = np.bincount(data.owners[part == 0], minlength=len(data)) > 0
+    if not trains.all():
+        raise DataError(
+            f"client {data.ids[int(trains.argmin())]!r} has no training rows ({(~trains).sum():,} "
+            "such): leave it out by data.select, or give it at least one"
+        )
+    return part
+
+
+def _as_time(by: Any) -> float:
+    """A date or a number as the times of rows are."""
+    value = by.item() if isinstance(by, np.generic) and not isinstance(by, np.datetime64) else by
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if number and -1e300 < value < 1e300:
+        return float(value)
+    if isinstance(value, str | datetime.date | np.datetime64):
+        try:
+            return float(encoding.as_times(encoding.as_arrow([value], "by"), "by")[0])
+        except DataError:
+            pass
+    known = nearest(value, WAYS) if isinstance(value, str) else f"known are {', '.join(WAYS)}"
+    raise ConfigError(
+        f"by={shown(by)}: {known}; or give a date such as '2026-05-01', a number, or the part of "
+        "each row"
+    )
 
 
 def merge_parts(data: ClientData) -> ClientData:
@@ -46,6 +148,14 @@ def merge_parts(data: ClientData) -> ClientData:
     bounds[:, 1:] = bounds[:, 3:]
     rows = data.rows[np.lexsort((data.rows, data.owners))]
     return replace(data, rows=rows, bounds=bounds, seen=np.ones(len(data), dtype=np.bool_))
+
+
+def _with_parts(data: ClientData, part: Ints) -> ClientData:
+    """The same clients, whose rows are in these parts: for each entry of ``rows``, a number."""
+    sizes = np.zeros((len(data), 3), np.int64)
+    np.add.at(sizes, (data.owners, part), 1)
+    order = np.lexsort((part, data.owners))
+    return replace(data, rows=data.rows[order], bounds=bounds_of(sizes))
 
 
 def _split_groups(data: ClientData, validation: float, test: float, seed: int) -> ClientData:
@@ -67,11 +177,7 @@ def _split_groups(data: ClientData, validation: float, test: float, seed: int) -
             f"only {(new > 0).sum():,} rows are held out, and not about {wanted:,.0f}: clients "
             "need a group to train on, and there are few groups that nobody needs"
         )
-    part = np.where(ours, new, part)
-    sizes = np.zeros((len(data), 3), np.int64)
-    np.add.at(sizes, (owner, part), 1)
-    order = np.lexsort((part, owner))
-    return replace(data, rows=data.rows[order], bounds=bounds_of(sizes))
+    return _with_parts(data, np.where(ours, new, part))
 
 
 def _split_rows(data: ClientData, validation: float, test: float, seed: int, by: str) -> ClientData:
