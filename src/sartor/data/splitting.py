@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -106,7 +107,8 @@ def _given(data: ClientData, by: Any) -> Ints:
             "table"
         )
     encoding.refuse_missing(values, "by")
-    numbers = {**{name: k for k, name in enumerate(PARTS)}, True: 2, False: 0}
+    numbers: dict[str | bool, int] = {True: 2, False: 0}
+    numbers |= {name: k for k, name in enumerate(PARTS)}
     found = values.to_pylist()
     wrong = next(
         (one for one in found if not isinstance(one, str | bool) or one not in numbers), None
@@ -131,10 +133,9 @@ def _as_time(by: Any) -> float:
     if number and -1e300 < value < 1e300:
         return float(value)
     if isinstance(value, str | datetime.date | np.datetime64):
-        try:
-            return float(encoding.as_times(encoding.as_arrow([value], "by"), "by")[0])
-        except DataError:
-            pass
+        one: Any = [value]
+        with contextlib.suppress(DataError):
+            return float(encoding.as_times(encoding.as_arrow(one, "by"), "by")[0])
     known = nearest(value, WAYS) if isinstance(value, str) else f"known are {', '.join(WAYS)}"
     raise ConfigError(
         f"by={shown(by)}: {known}; or give a date such as '2026-05-01', a number, or the part of "
