@@ -349,6 +349,8 @@ def as_numbers(values: Any, name: str) -> Floats:
         values = values.cast(pa.uint8())
     if pa.types.is_duration(values.type):
         values = values.cast(pa.duration("us"), safe=False).cast(pa.int64())
+    if pa.types.is_time(values.type):
+        values = values.cast(pa.time64("us"), safe=False).cast(pa.int64())
     try:
         numbers = _floats(values.cast(pa.float64(), safe=False)).copy()
     except pa.ArrowInvalid as error:

@@ -52,7 +52,7 @@ def read(estimator: Any, x: Any, client: Any = None, *, fitting: bool) -> Table:
         fitting: whether rows are to be fitted to. For others, times and groups do not matter.
     """
     if hasattr(x, "columns"):
-        names = list(x.columns)
+        names = _names(x)
         if twice := [name for name in names if names.count(name) > 1]:
             raise DataError(f"two columns are called {twice[0]!r}; rename one")
         roles = _roles(estimator, names, client, fitting)
@@ -61,7 +61,7 @@ def read(estimator: Any, x: Any, client: Any = None, *, fitting: bool) -> Table:
         validate_data(estimator, kept, reset=fitting, skip_check_array=True)
         columns = as_table(x)
         frame = _without(kept, [roles["client"]] if "client" in roles else [])
-        features = columns.select([str(name) for name in frame.columns])
+        features = columns.select([str(name) for name in _names(frame)])
     else:
         x = validate_data(estimator, x, reset=fitting, dtype=None, ensure_all_finite="allow-nan")
         roles = _roles(estimator, list(range(x.shape[1])), client, fitting)
@@ -107,8 +107,15 @@ def _roles(estimator: Any, names: list[Any], client: Any, fitting: bool) -> dict
     return found
 
 
+def _names(frame: Any) -> list[Any]:
+    """The names of the columns of a frame of pandas or polars, or of an Arrow table."""
+    return list(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
+
+
 def _without(frame: Any, names: list[Any]) -> Any:
-    """A frame of pandas or polars without some columns."""
+    """A frame without some columns."""
+    if isinstance(frame, pa.Table):
+        return frame.drop_columns([name for name in frame.column_names if name in names])
     return frame[[name for name in frame.columns if name not in names]] if names else frame
 
 
