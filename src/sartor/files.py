@@ -292,11 +292,11 @@ def replacing(path: str | os.PathLike[str], ours: Callable[[Path], bool]) -> Ite
                 new.mkdir(parents=True)
                 yield new
                 for file in (*new.iterdir(), new):
-                    _flush(file)
+                    flush(file)
                 if path.exists():
                     path.rename(old)
                 new.rename(path)
-                _flush(path.parent)
+                flush(path.parent)
         finally:
             if old.exists() and not path.exists():
                 old.rename(path)
@@ -304,7 +304,8 @@ def replacing(path: str | os.PathLike[str], ours: Callable[[Path], bool]) -> Ite
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Wait until a file, or the names in a directory, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -21,7 +21,10 @@ MOST_SLOPES = 20
 
 
 class Added(abc.ABC):
-    """What was fitted beside a central model."""
+    """What was fitted beside a central model.
+
+    It is a dataclass, which is saved by the types of its fields: see :mod:`.parts`.
+    """
 
     @abc.abstractmethod
     def scores(self, rows: Rows, central: Floats) -> Floats:
@@ -34,6 +37,14 @@ class Added(abc.ABC):
     @abc.abstractmethod
     def without(self, client: int) -> Added:
         """The same without what is known of a client."""
+
+    def knows(self, client: int) -> bool:
+        """Whether anything is fitted to a client."""
+        return True
+
+    def unchanged(self, before: Added, client: int) -> str:
+        """Why new rows of a client have changed nothing, in words; empty if they have."""
+        return ""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sartor.estimators.central import Central, Done, Fitted, Maker
 from sartor.estimators.encoders import Codes
 from sartor.estimators.folds import Folds
+from sartor.estimators.parts import Stored
 from sartor.estimators.rows import Rows
 from sartor.estimators.tasks import Task
 from sartor.randomness import mix, uniforms
@@ -27,12 +28,12 @@ MOST_ROWS = 20_000
 """Rows that a search looks at; the models that come out are fitted to all rows."""
 
 
-class ByCluster(BaseEstimator):
+@dataclass(eq=False, repr=False)
+class ByCluster(BaseEstimator, Stored):
     """A model for each cluster; the last column says which, and is NaN where it is not known."""
 
-    def __init__(self, models: Sequence[Any] = (), usual: int = 0) -> None:
-        self.models = models
-        self.usual = usual
+    models: Sequence[Any] = ()
+    usual: int = 0
 
     @property
     def classes_(self) -> Any:
@@ -58,6 +59,27 @@ class ByCluster(BaseEstimator):
         cluster = np.where(np.isnan(x[:, -1]), self.usual, x[:, -1])
         parts = [(k, np.flatnonzero(cluster == k)) for k in range(len(self.models))]
         return [(k, mine) for k, mine in parts if len(mine)]
+
+
+def clusters_of(fitted: Fitted) -> Floats | None:
+    """[clients] the cluster of each, NaN where it is not known; ``None`` if there are none."""
+    return fitted.encoded.levels[:, 0] if isinstance(fitted.estimator, ByCluster) else None
+
+
+def placed(fitted: Fitted, rows: Rows, clients: int) -> Fitted:
+    """The same, where clients without a cluster have the one that loses least on these rows."""
+    if (before := clusters_of(fitted)) is None:
+        return fitted
+    cluster = np.append(before, np.full(clients - len(before), np.nan))
+    rows = rows.take(np.isnan(cluster[rows.owner]))
+    models, task = fitted.estimator.models, fitted.task
+    losses = np.zeros((clients, len(models)))
+    for k, model in enumerate(models if len(rows) else ()):
+        lost = task.losses(task.scores_of(model, rows.x), rows.y)
+        np.add.at(losses[:, k], rows.owner, lost if rows.weight is None else lost * rows.weight)
+    mine = np.unique(rows.owner)
+    cluster[mine] = losses[mine].argmin(axis=1)
+    return replace(fitted, encoded=replace(fitted.encoded, levels=cluster[:, None]))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -12,36 +13,55 @@ from sartor.errors import DataError, nearest, warn
 from sartor.estimators.approaches import Added
 from sartor.estimators.central import Fitted
 from sartor.estimators.choosing import GLOBAL, Candidate
+from sartor.estimators.clusters import clusters_of, placed
 from sartor.estimators.frames import UNKNOWN, Table
 from sartor.estimators.rows import Rows
+from sartor.estimators.spelling import Spelling, listed
 from sartor.estimators.tasks import Task
 from sartor.estimators.views import View
 from sartor.types import Floats, Ints
 
+Words = npt.NDArray[np.str_]
+
 
 @dataclass(frozen=True, eq=False)
 class Models:
-    """The models of all clients.
+    """The models of all clients. All that is in here is saved, by the types of the fields.
 
     Attributes:
         task: what they predict.
         view: how tables become rows.
         ids: the number of each client.
-        rows: [clients] how many rows each was fitted to.
+        rows: [clients] how many rows each was fitted to; also of clients that were dropped.
         names: [clients] the candidate that predicts for each.
         candidates: those that are used.
         central: the central models that they begin with.
         added: what was fitted beside them.
+        dropped: clients that were dropped here; no file says who they were.
     """
 
     task: Task
     view: View
     ids: Mapping[str, int]
     rows: Ints
-    names: npt.NDArray[np.str_]
+    names: Words
     candidates: Mapping[str, Candidate]
     central: Mapping[str, Fitted]
     added: Mapping[str, Added]
+    dropped: frozenset[str] = field(default=frozenset(), metadata={"saved": False})
+
+    def check(self) -> None:
+        """Refuse what contradicts itself, with a ``ValueError``."""
+        numbers = set(self.ids.values())
+        if len(numbers) < len(self.ids) or not numbers <= set(range(len(self.rows))):
+            raise ValueError("clients must have numbers of their own")
+        if len(self.names) != len(self.rows) or not set(self.names.tolist()) <= {*self.candidates}:
+            raise ValueError("each client needs one of the candidates")
+        for name, candidate in self.candidates.items():
+            if not {GLOBAL, candidate.base} <= set(self.central):
+                raise ValueError(f"the central models of {name!r} are missing")
+            if (candidate.approach is not None) != (name in self.added):
+                raise ValueError(f"{name!r} is not what was fitted")
 
     def rows_of(self, table: Table, y: Floats | None = None, weight: Floats | None = None) -> Rows:
         """The rows of a table, with clients as they are numbered here."""
@@ -49,17 +69,31 @@ class Models:
         owner = np.array(number, np.int64)[table.client]  # the last one is of rows of nobody
         return self.view.rows(table, owner, np.zeros(len(owner)) if y is None else y, weight)
 
+    def warn_of_misspelt(self, table: Table, then: str) -> None:
+        """Warn of clients that are unknown, and were probably meant to be known ones."""
+        if meant := self.spelling.meant(name for name in table.ids if name not in self.ids):
+            what = "a client is" if len(meant) == 1 else f"{len(meant)} clients are"
+            warn(f"{what} unknown and probably misspelt: {listed(list(meant), meant)}; {then}")
+
+    @cached_property
+    def spelling(self) -> Spelling:
+        """How clients are spelled."""
+        return Spelling(self.ids)
+
     def scores(self, rows: Rows) -> Floats:
         """The scores of rows, each by the model of its client; others get the global model."""
-        found = self.global_scores(rows)
-        everybody = found.copy()
         names = np.where(rows.owner >= 0, self.names[rows.owner], GLOBAL)
+        shared = [n for n, c in self.candidates.items() if c.base == GLOBAL or c.lambda_ < 1]
+        everybody = np.full((len(rows), self.task.outputs), np.nan)
+        asked = np.flatnonzero(np.isin(names, [GLOBAL, *shared]))
+        if len(asked):
+            everybody[asked] = self.global_scores(rows.take(asked))
+        found = everybody.copy()
         for name, candidate in self.candidates.items():
             mine = np.flatnonzero(names == name)
             if name == GLOBAL or not len(mine):
                 continue
-            some = rows.take(mine)
-            base = everybody[mine]
+            some, base = rows.take(mine), everybody[mine]
             if candidate.base != GLOBAL:
                 base = self.central[candidate.base].scores(some)
             mixed = self.added[name].scores(some, base) if name in self.added else base
@@ -72,36 +106,84 @@ class Models:
         """The scores of the global model."""
         return self.central[GLOBAL].scores(rows)
 
+    def used(self, owner: Ints) -> Words:
+        """[rows] which model predicts: the client's own one, its cluster's, or the global one."""
+        kinds = ["global"] * (len(self.rows) + 1)  # the last one is of rows of nobody
+        for number in self.ids.values():
+            candidate = self.candidates[name := str(self.names[number])]
+            clusters = clusters_of(self.central[candidate.base])
+            if name in self.added:
+                own = self.added[name].knows(number)
+            else:
+                own = candidate.base != GLOBAL and clusters is None
+            if own:
+                kinds[number] = "own"
+            elif clusters is not None and np.isfinite(clusters[number]):
+                kinds[number] = "cluster"
+        return np.array(kinds)[owner]
+
     def updated(self, table: Table, y: Floats, weight: Floats | None = None) -> Models:
         """The same models with new rows of some clients, who may be new.
 
         Central models stay as they are, and so do all other clients. A new client is predicted as
-        most of the others are.
+        most of the others are; of several clusters it gets the one that loses least on its rows.
+        A warning names those for whom nothing changes, and why.
         """
-        ids = dict(self.ids)
+        self.warn_of_misspelt(table, "now they are new clients; drop them if that is wrong")
+        ids, clients = dict(self.ids), len(self.rows)
         for name in table.ids:
-            ids.setdefault(name, len(ids))
-        more = len(ids) - len(self.ids)
-        usual, counts = np.unique(self.names, return_counts=True)
+            if name not in ids:
+                ids[name], clients = clients, clients + 1
+        more = clients - len(self.rows)
         grown = replace(
-            self,
-            ids=ids,
-            rows=np.append(self.rows, np.zeros(more, np.int64)),
-            names=np.append(self.names, np.full(more, usual[counts.argmax()])),
-        )
+            self, ids=ids, rows=np.append(self.rows, np.zeros(more, np.int64)),
+            names=np.append(self.names, np.full(more, self._usual())),
+        )  # fmt: skip
         rows = grown.rows_of(table, y, weight)
         rows = rows.take(rows.owner >= 0)
-        if len(rows) and not self.added:
-            warn(
-                "nothing is fitted to clients here, so new rows change nothing: fit again with all "
-                "rows, or with another approach"
-            )
+        if not len(rows):
+            warn("no row has a client, so nothing changes; name the clients of new rows")
+            return self
+        central = {name: placed(each, rows, clients) for name, each in self.central.items()}
         added = {}
         for name, each in self.added.items():
-            base = self.central[self.candidates[name].base].scores(rows)
-            added[name] = each.updated(rows, base, len(ids))
-        counted = grown.rows + np.bincount(rows.owner, minlength=len(ids))
-        return replace(grown, added=added, rows=counted)
+            base = central[self.candidates[name].base].scores(rows)
+            added[name] = each.updated(rows, base, clients)
+        counted = grown.rows + np.bincount(rows.owner, minlength=clients)
+        found = replace(grown, central=central, added=added, rows=counted)
+        found._warn_of_unchanged(self, np.unique(rows.owner).tolist())
+        return found
+
+    def _usual(self) -> str:
+        """The candidate of most clients."""
+        if not self.ids:
+            return GLOBAL
+        usual, counts = np.unique(self.names[list(self.ids.values())], return_counts=True)
+        return str(usual[counts.argmax()])
+
+    def _warn_of_unchanged(self, before: Models, clients: list[int]) -> None:
+        """Say for whom new rows have changed nothing, and why."""
+        name_of = {number: name for name, number in self.ids.items()}
+        reasons: dict[str, list[str]] = {}
+        for number in clients:
+            candidate = str(self.names[number])
+            if candidate in self.added:
+                why = self.added[candidate].unchanged(before.added[candidate], number)
+            elif (
+                number >= len(before.rows)
+                and clusters_of(self.central[self.candidates[candidate].base]) is not None
+            ):  # it has got a cluster
+                why = ""
+            else:
+                why = f"nothing is fitted to single clients by {candidate!r}"
+            if why:
+                reasons.setdefault(why, []).append(name_of[number])
+        if reasons:
+            several = "; ".join(
+                f"{len(names)} client{'s' * (len(names) > 1)} ({listed(names, most=3)}): {why}"
+                for why, names in reasons.items()
+            )
+            warn(f"new rows change nothing for {several}. Fit again with all rows to use them")
 
     def without(self, client: str) -> Models:
         """The same models without what was learned of a client, who is unknown then."""
@@ -115,6 +197,8 @@ class Models:
             self,
             ids=ids,
             rows=rows,
+            names=np.where(np.arange(len(rows)) == number, GLOBAL, self.names),
             added={name: each.without(number) for name, each in self.added.items()},
             central={name: each.without(number) for name, each in self.central.items()},
+            dropped=self.dropped | {client},
         )

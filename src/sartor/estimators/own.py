@@ -36,21 +36,44 @@ class OwnEstimators(Added):
             which they see as further columns.
         models: the estimator of each client that has one.
         failed: why others have none.
+        approach: how they were fitted.
     """
 
     task: Task
     begins: Begins
     models: Mapping[int, Any]
     failed: Mapping[int, str]
+    approach: Own
 
     def updated(self, rows: Rows, central: Floats, clients: int) -> OwnEstimators:
-        """The same: estimators cannot learn from new rows alone."""
-        return self
+        """The same, and estimators for clients that had none: others need all of their rows."""
+        new = ~np.isin(rows.owner, list(self.models))
+        if self.approach.share < 1 or not new.any():  # everybody's rows are not kept
+            return self
+        found = self.approach.fit(self.task, rows.take(new), central[new], clients)
+        failed = {k: why for k, why in self.failed.items() if k not in found.models}
+        models = {**self.models, **found.models}
+        return replace(self, models=models, failed={**failed, **found.failed})
 
     def without(self, client: int) -> OwnEstimators:
         """The same without the estimator of a client."""
-        kept = {k: model for k, model in self.models.items() if k != client}
-        return replace(self, models=kept)
+        models, failed = (
+            {k: one for k, one in several.items() if k != client}
+            for several in (self.models, self.failed)
+        )
+        return replace(self, models=models, failed=failed)
+
+    def knows(self, client: int) -> bool:
+        """Whether a client has an estimator."""
+        return client in self.models
+
+    def unchanged(self, before: Added, client: int) -> str:
+        """That rows which estimators were fitted to are not kept, or why there is none."""
+        if before.knows(client):
+            return "their estimators were fitted to rows that are not kept"
+        if self.approach.share < 1:
+            return "their estimators need a sample of everybody's rows, which is not kept"
+        return self.failed.get(client, "")
 
     def scores(self, rows: Rows, central: Floats) -> Floats:
         """The scores of rows."""
@@ -124,7 +147,7 @@ class Own(Approach):
                 failed[client] = "too few rows, or rows of one class"
             else:
                 models[client] = model
-        return OwnEstimators(task, self.begins, models, failed)
+        return OwnEstimators(task, self.begins, models, failed, self)
 
     def _few(self, rows: Rows) -> Ints:
         """A sample of everybody's rows."""

@@ -1,148 +1,244 @@
-"""Personal estimators in a directory: a sealed manifest, arrays, and no pickle.
+"""Personal estimators in a directory: a sealed manifest, arrays, estimators, and no pickle.
 
-Central models are written by skops, which restores only types that are known to be harmless. What
-was learned of clients is arrays in safetensors.
+Every file but the manifest is named by its content. So a model that has learned of some clients is
+saved by adding the files that are new and then replacing the manifest: at any moment the directory
+holds the old models or the new ones. What no manifest names any more is removed in the end.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
-import skops.io
+import numpy.typing as npt
+from safetensors.numpy import load as from_safetensors
+from safetensors.numpy import save as to_safetensors
 from sklearn.utils import get_tags
-from skops.io.exceptions import UntrustedTypesFoundException
 
-from sartor.checking import AnyPath, checks_arguments
-from sartor.data.preparing import Preparation
+from sartor.advice.decide import Decision
+from sartor.checking import AnyPath, check_table, checks_arguments
 from sartor.documents import check_schema, check_seal, sealed
-from sartor.effects import Effects
 from sartor.errors import ConfigError, FileError
-from sartor.estimators.approaches import Added
-from sartor.estimators.central import Fitted
+from sartor.estimators import foreign
 from sartor.estimators.choosing import CANDIDATES
-from sartor.estimators.encoders import Encoded
 from sartor.estimators.models import Models
-from sartor.estimators.tasks import Task
-from sartor.estimators.views import View
+from sartor.estimators.parts import apart, together
 from sartor.files import (
     explaining,
+    flush,
     is_unfinished,
-    load_arrays,
     read_json,
-    replacing,
-    save_tree,
-    settled,
     sha256_of,
+    sweep,
+    write_atomic,
     write_json,
 )
+from sartor.locks import locked
 
 FORMAT = "sartor-estimator"
 VERSION = 1
 MANIFEST = "manifest.json"
+REMEDY = "restore it from a copy, or save it again"
 
-HARMLESS = (
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    "sklearn.utils.validation.check_array",
-    "functools.partial",
-)
-"""Types of scikit-learn's boosting that skops asks about. Nodes of trees are checked when they are
-restored, and a partial function is one of a function that is harmless itself."""
+OURS = re.compile(r"(arrays|rows|estimator)-[0-9a-f]{16}\.(safetensors|skops)")
+"""The files of a directory, but for the manifest."""
 
-_PARTS = ("fixed", "clients", "covariance", "spread", "follows", "uncertainty")
+PIECE = 1 << 22
+"""Bytes of a large array that are in one file, so that more rows of it make more files."""
+
+SETTINGS: Mapping[str, Any] = {
+    "client": str | int | None, "time": str | int | None, "groups": str | int | None,
+    "approach": str, "columns": Literal["auto"] | None,
+    "folds": int, "budget": float, "random_state": int, "estimator": Any,
+}  # fmt: skip
+"""What settings of estimators may be."""
 
 
 class Manifest(TypedDict):
-    """What the manifest says."""
+    """What the manifest says.
+
+    Attributes:
+        kind: what is fitted.
+        model: it, taken apart; see :mod:`sartor.estimators.parts`.
+        arrays: the files that each array is in, piece by piece.
+        estimators: the file that each estimator is in.
+        files: the digest of each file.
+    """
 
     kind: Literal["classifier", "regressor"]
-    settings: dict[str, Any]
-    classes: NotRequired[list[Any]]
-    sees: Literal["trees", "linear", "frame"]
-    columns: list[dict[str, Any]]
-    names: list[Any] | None
-    features: int
-    clients: dict[str, int]
-    rows: list[int]
-    approaches: list[str]
-    candidates: list[str]
-    central: dict[str, str]
-    corrections: dict[str, dict[str, Any]]
-    range: list[float]
+    model: dict[str, Any]
+    arrays: dict[str, list[str]]
+    estimators: dict[str, str]
     files: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """All that is saved of an estimator.
+
+    Attributes:
+        settings: its constructor's arguments.
+        features: how many columns it was fitted to.
+        names: their names, if they had any.
+        labels: the smallest and the largest label.
+        classes: the classes, of a classifier.
+        models: what was fitted.
+        decision: why clients have the models that they have.
+    """
+
+    settings: Mapping[str, Any]
+    features: int
+    names: npt.NDArray[Any] | None
+    labels: tuple[float, float]
+    classes: npt.NDArray[Any] | None
+    models: Models
+    decision: Decision | None
+
+    @classmethod
+    def of(cls, model: Any) -> Saved:
+        """Of a fitted estimator."""
+        decision = model.decision_ and _without_others(model.decision_, model.models_)
+        return cls(
+            model.get_params(deep=False), int(model.n_features_in_),
+            getattr(model, "feature_names_in_", None), model._range,
+            getattr(model, "classes_", None), model.models_, decision,
+        )  # fmt: skip
+
+    def restored(self, kind: str) -> Any:
+        """The estimator."""
+        from sartor.estimators import personal
+
+        kinds = {"classifier": personal.PersonalClassifier, "regressor": personal.PersonalRegressor}
+        check_table("settings", self.settings, SETTINGS)
+        if self.settings["approach"] not in ("auto", *CANDIDATES):
+            raise ValueError(f"there is no approach {self.settings['approach']!r}")
+        model = kinds[kind](**self.settings)
+        if (self.classes is None) == (kind == "classifier"):
+            raise ValueError(f"classes of a {kind}: {self.classes}")
+        if self.classes is not None:
+            model.classes_ = self.classes
+        if self.names is not None:
+            model.feature_names_in_ = self.names
+        model.n_features_in_, model._range = self.features, self.labels
+        model.models_, model.decision_, model.tried_ = self.models, self.decision, None
+        self.models.check()
+        return model
 
 
 def save(model: Any, path: AnyPath, replace: bool) -> None:
     """Write a fitted model; see :meth:`PersonalClassifier.save`."""
-    _refuse_loss(model, Path(path), replace)
-    models: Models = model.models_
-    settings = {k: v for k, v in model.get_params(deep=False).items() if k != "estimator"}
-    manifest: dict[str, Any] = {
-        "format": FORMAT, "version": VERSION, "kind": get_tags(model).estimator_type,
-        "settings": settings, "sees": models.view.sees,
-        "columns": models.view.preparation.to_dict(),
-        "names": list(names) if (names := getattr(model, "feature_names_in_", None)) is not None
-        else None,
-        "features": int(model.n_features_in_), "range": list(model._range),
-        "clients": models.ids, "rows": models.rows.tolist(), "approaches": models.names.tolist(),
-        "candidates": list(models.candidates),
-        "central": {}, "corrections": {},
-    }  # fmt: skip
-    if models.task.classes:
-        manifest["classes"] = model.classes_.tolist()
-    with replacing(path, is_estimator) as folder:
-        for place, (name, fitted) in enumerate(models.central.items()):
-            manifest["central"][name] = type(fitted.encoded).__name__.lower()
-            save_tree(
-                folder / f"central-{place}.safetensors", {"levels": fitted.encoded.levels}, {}
-            )
-            _dump(folder / f"central-{place}.skops", fitted.estimator)
-        for place, (name, added) in enumerate(models.added.items()):
-            manifest["corrections"][name] = {
-                "columns": added.columns.tolist(), "slope": added.slope,
-                "noise": [each.noise for each in added.effects],
-            }  # fmt: skip
-            tree = {str(i): {n: getattr(e, n) for n in _PARTS} for i, e in enumerate(added.effects)}
-            save_tree(folder / f"correction-{place}.safetensors", tree, {})
-        manifest["files"] = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
+    folder = Path(path).expanduser().resolve()
+    with locked(folder):
+        _refuse_others(folder)
+        if not replace:
+            _refuse_loss(model.models_, folder)
+        contents, manifest = _contents(model)
+        for name, content in contents.items():
+            there = folder / name
+            if not there.exists() or sha256_of(there) != manifest["files"][name]:
+                write_atomic(there, content)
+        flush(folder)
         write_json(folder / MANIFEST, sealed(manifest))
+        flush(folder)
+        sweep(folder)
+        for file in folder.iterdir():
+            if OURS.fullmatch(file.name) and file.name not in contents:
+                file.unlink()
 
 
-def is_estimator(path: Path) -> bool:
-    """Whether a directory holds a saved estimator and nothing else."""
-    names = {file.name for file in path.iterdir() if not is_unfinished(file)}
-    if MANIFEST not in names:
-        return False
-    found = read_json(path / MANIFEST)
-    ours = isinstance(found, dict) and found.get("format") == FORMAT
-    return ours and names <= {MANIFEST, *found.get("files", {})}
+def _contents(model: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The files of a model, and its manifest."""
+    arrays: dict[str, Any] = {}
+    estimators: dict[str, Any] = {}
+    contents: dict[str, bytes] = {}
+
+    def named(what: str, content: bytes, suffix: str) -> str:
+        name = f"{what}-{hashlib.sha256(content).hexdigest()[:16]}.{suffix}"
+        contents[name] = content
+        return name
+
+    plain = apart(Saved.of(model), arrays, estimators)
+    small = {name: a for name, a in arrays.items() if a.nbytes <= PIECE}
+    shared = named("arrays", to_safetensors(_ordered(small)), "safetensors")
+    of_arrays = {
+        name: [shared] if name in small else
+        [named("rows", to_safetensors(_ordered({"rows": rows})), "safetensors")
+         for rows in _pieces(array)]
+        for name, array in arrays.items()
+    }  # fmt: skip
+    dumped: dict[int, str] = {}  # some are in several places
+    for each in estimators.values():
+        if id(each) not in dumped:
+            dumped[id(each)] = named("estimator", foreign.dump(each), "skops")
+    manifest = {
+        "format": FORMAT, "version": VERSION, "kind": get_tags(model).estimator_type,
+        "model": plain, "arrays": of_arrays,
+        "estimators": {place: dumped[id(each)] for place, each in estimators.items()},
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
+    }  # fmt: skip
+    return contents, manifest
 
 
-def _refuse_loss(model: Any, path: Path, replace: bool) -> None:
-    """Refuse to replace saved models if some are of clients that are not among these."""
-    if replace or not path.is_dir() or not is_estimator(path):
-        return
-    lost = [
-        name
-        for name in read_json(path / MANIFEST).get("clients", ())
-        if name not in model.models_.ids
-    ]
-    if lost:
+def _pieces(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Rows of an array that are in one file: as many of each array whose rows have this size."""
+    rows = max(1, PIECE // max(array[:1].nbytes, 1))
+    for begin in range(0, len(array), rows):
+        yield array[begin : begin + rows]
+
+
+def _ordered(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _without_others(decision: Decision, models: Models) -> Decision:
+    """A decision without what it says of clients that were dropped."""
+    kept = np.isin(np.arange(len(decision.loss)), list(models.ids.values()))
+    if kept.all():
+        return decision
+
+    def of(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: of(each) for name, each in value.items()}
+        return np.where(kept, value, np.nan) if isinstance(value, np.ndarray) else value
+
+    return dataclasses.replace(
+        decision, **{f.name: of(getattr(decision, f.name)) for f in dataclasses.fields(decision)}
+    )
+
+
+def _refuse_others(folder: Path) -> None:
+    """Refuse a directory that holds something else."""
+    names = {file.name for file in folder.iterdir() if not is_unfinished(file)}
+    other = sorted(name for name in names - {MANIFEST} if not OURS.fullmatch(name))
+    if MANIFEST in names and not other:
+        found = read_json(folder / MANIFEST)
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            other = [MANIFEST]
+    if other:
         raise FileError(
-            f"{path} holds models of {len(lost)} clients that are not among those to be saved "
-            f"({lost[0]!r} …), and would lose them; choose another directory, or say "
-            "save(path, replace=True)"
+            f"{folder} already exists and contains other files ({other[0]}), so nothing was "
+            "written; choose another directory, or remove it"
         )
 
 
-def _dump(path: Path, estimator: Any) -> None:
-    try:
-        skops.io.dump(estimator, path)
-    except Exception as error:  # of skops, and whatever the estimator does
-        raise ConfigError(
-            f"{type(estimator).__name__} cannot be saved without pickle ({error}); refit it after "
-            "loading, or use an estimator of scikit-learn's, LightGBM's or XGBoost's"
-        ) from error
+def _refuse_loss(models: Models, folder: Path) -> None:
+    """Refuse to replace saved models if some are of clients that are not among these."""
+    if not (folder / MANIFEST).exists():
+        return
+    found = read_json(folder / MANIFEST)
+    there = found["model"]["of"]["models"]["of"]["ids"]["table"]
+    lost = [name for name in there if name not in models.ids and name not in models.dropped]
+    if lost:
+        raise FileError(
+            f"{folder} holds models of {len(lost)} clients that are not among those to be saved "
+            f"({lost[0]!r} …), and would lose them; choose another directory, or say "
+            "save(path, replace=True)"
+        )
 
 
 @checks_arguments
@@ -154,82 +250,59 @@ def load(path: AnyPath, *, trusted: Sequence[str] = ()) -> Any:
         trusted: types that files may restore beside those of scikit-learn that are harmless, such
             as classes of your own. Name only what you know.
     """
-    from sartor.estimators import personal
+    folder = Path(path).expanduser()
+    while True:
+        manifest = _manifest(folder)
+        try:
+            return _loaded(folder, manifest, trusted)
+        except FileError:
+            # Somebody may have saved other models there, and removed the files of these.
+            if _manifest(folder) == manifest:
+                raise
 
-    folder = settled(Path(path))
+
+def _manifest(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).is_file():
         raise FileError(f"{folder} holds no estimator saved by Sartor (no {MANIFEST})")
     found = read_json(folder / MANIFEST)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise FileError(f"{folder} holds something else than an estimator; see sartor.load")
-    with explaining(f"{folder / MANIFEST} is damaged", "restore it from a copy, or save it again"):
+    if found.get("version") != VERSION:
+        raise FileError(
+            f"{folder} was written in version {found.get('version')!r:.60} of the format, and this "
+            f"Sartor reads version {VERSION}; use the Sartor that wrote it"
+        )
+    with explaining(f"{folder / MANIFEST} is damaged", REMEDY):
         check_seal(found)
         check_schema(found, Manifest)
-        for name, digest in found["files"].items():
-            if sha256_of(folder / name) != digest:
-                raise ValueError(f"{name} is not the file that was saved with it")
-        kinds = {"classifier": personal.PersonalClassifier, "regressor": personal.PersonalRegressor}
-        model = kinds[found["kind"]](**found["settings"])
-        classes = found.get("classes")
-        if classes is not None:
-            model.classes_ = np.array(classes)
-        task = Task(0 if classes is None else max(len(classes), 2))
-        model.n_features_in_ = found["features"]
-        if found["names"] is not None:
-            model.feature_names_in_ = np.array(found["names"], dtype=object)
-        model.tried_, model.decision_ = None, None
-        low, high = found["range"]
-        model._range = low, high
-        model.models_ = Models(
-            task,
-            View(found["sees"], Preparation.from_dict(found["columns"])),
-            found["clients"],
-            np.array(found["rows"], np.int64),
-            np.array(found["approaches"]),
-            {name: CANDIDATES[name] for name in found["candidates"]},
-            {
-                name: _central(task, folder / f"central-{i}", kind, trusted)
-                for i, (name, kind) in enumerate(found["central"].items())
-            },
-            {
-                name: _added(task, folder / f"correction-{i}.safetensors", about)
-                for i, (name, about) in enumerate(found["corrections"].items())
-            },
-        )
-    return model
+    return found
 
 
-def _central(task: Task, path: Path, kind: str, trusted: Sequence[str]) -> Fitted:
-    levels = load_arrays(path.with_suffix(".safetensors"), "")["levels"]
-    return Fitted(task, _restore(path.with_suffix(".skops"), trusted), Encoded.known[kind](levels))
+def _loaded(folder: Path, manifest: dict[str, Any], trusted: Sequence[str]) -> Any:
+    """The model of a directory."""
+    digests, damaged = manifest["files"], f"{folder} is damaged"
 
+    def content(name: str) -> bytes:
+        if not OURS.fullmatch(name):
+            raise ValueError(f"{name:.60} is no file of a model")
+        found = (folder / name).read_bytes()
+        if hashlib.sha256(found).hexdigest() != digests[name]:
+            raise ValueError(f"{name} is not the file that was saved with it")
+        return found
 
-def _added(task: Task, path: Path, about: dict[str, Any]) -> Added:
-    effects = []
-    for i, noise in enumerate(about["noise"]):
-        parts = load_arrays(path, f"{i}/")
-        effects.append(Effects(noise=noise, **{name: parts[name] for name in _PARTS}))
-    return Added(task, effects, np.array(about["columns"], np.int64), about["slope"])
+    def estimator(place: str) -> Any:
+        name = manifest["estimators"][place]
+        return foreign.restore(content(name), str(folder / name), trusted)
 
-
-def _restore(path: Path, trusted: Sequence[str]) -> Any:
-    """A central model; its trees lead nowhere outside themselves."""
-    try:
-        estimator = skops.io.load(path, trusted=[*HARMLESS, *trusted])
-    except UntrustedTypesFoundException as error:
-        unknown = set(skops.io.get_untrusted_types(file=path)) - {*HARMLESS, *trusted}
-        named = ", ".join(sorted(unknown))
-        raise ConfigError(
-            f"{path} restores types that are not known to be harmless: {named}. If you trust who "
-            "wrote it, load(path, trusted=[...]) with their names"
-        ) from error
-    for iteration in getattr(estimator, "_predictors", ()):
-        for tree in iteration:
-            nodes = tree.nodes
-            inner = nodes[nodes["is_leaf"] == 0]
-            for side in ("left", "right"):
-                if len(inner) and not (inner[side] < len(nodes)).all():
-                    raise ValueError("a tree leads outside itself")
-            if len(inner) and not (inner["feature_idx"] < estimator.n_features_in_).all():
-                raise ValueError("a tree asks for a column that is not there")
-    return estimator
+    with explaining(damaged, REMEDY, (ConfigError, MemoryError)):
+        files = {name for several in manifest["arrays"].values() for name in several}
+        read = {name: from_safetensors(content(name)) for name in files}
+        arrays = {
+            place: read[names[0]][place] if place in read[names[0]]
+            else np.concatenate([read[name]["rows"] for name in names])
+            for place, names in manifest["arrays"].items()
+        }  # fmt: skip
+        saved = together(manifest["model"], Saved, arrays, estimator)
+        if not isinstance(saved, Saved):
+            raise ValueError("it holds no model")
+        return saved.restored(manifest["kind"])
