@@ -19,8 +19,9 @@ from sartor.data import ClientData
 from sartor.engine import Automatic, Engine, Optimizer, Searched, side_by_side
 from sartor.errors import SartorError
 from sartor.evaluation import Scores, compare
+from sartor.loading import load
 from sartor.models import Model
-from sartor.personal import Dapper, Finetune, Local, Mapper, Personal, PersonalModels, load
+from sartor.personal import Dapper, Finetune, Local, Mapper, Personal, PersonalModels
 from sartor.runs import run
 from sartor.version import __version__
 
