@@ -85,8 +85,8 @@ def test_what_people_should_know():
     assert "count" not in said
     far = learn("x", pa.array([*np.linspace(-1, 1, 999), 500.0]))
     assert "scales away" in far.attention
-    many = learn("id", pa.array([str(i) for i in range(1000)]))
-    assert many.attention == f"{1000 - MOST_LEVELS} rare categories taken together"
+    many = learn("town", pa.array([str(i % 600) for i in range(10_000)]))
+    assert many.attention == f"{600 - MOST_LEVELS} rare categories taken together"
 
 
 def test_saved_and_loaded_it_is_the_same():
@@ -153,6 +153,93 @@ def test_lists_are_refused():
 def test_a_constant_with_gaps_says_whether_it_is_there():
     found = Preparation.of(pa.table({"x": [3.0, None, 3.0]}))
     assert found.for_linear(pa.table({"x": [3.0, None]})).tolist() == [[0.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize("repeated", [0, 30])
+def test_keys_are_left_out(repeated):
+    """Words that hardly ever come twice could only be remembered."""
+    words = [f"order {i}" for i in range(400 - repeated)] + [f"order {i}" for i in range(repeated)]
+    found = Preparation.of(table := pa.table({"order": words, "x": range(400)}))
+    assert found.tree_names == ("x",) and found.for_trees(table).shape == (400, 1)
+    said = f"left out: {400 - repeated} different words in 400 rows"
+    assert found.attention() == [("order", said)]
+    assert Preparation.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    # One word that is often there says something of the rows that have it.
+    comments = ["none"] * 100 + [f"comment {i}" for i in range(300)]
+    assert isinstance(learn("comment", pa.array(comments)), Category)
+    assert isinstance(learn("few", pa.array([f"{i}" for i in range(10)])), Category)
+
+
+@pytest.mark.parametrize("unit", [1e300, 8e307, 1e-310, 1e-300])
+def test_numbers_of_any_size_are_scaled(unit):
+    values = np.array([1.0, -1.0, 2.0, 0.5]) * unit
+    found = Preparation.of(table := pa.table({"x": values}))
+    linear, trees = found.for_linear(table)[:, 0], found.for_trees(table)[:, 0]
+    same = Preparation.of(small := pa.table({"x": values / unit})).for_linear(small)[:, 0]
+    np.testing.assert_allclose(linear, same, rtol=1e-6 if unit > 1e-308 else 1e-3)
+    assert (np.argsort(trees, kind="stable") == np.argsort(values)).all() or unit > 1e38
+    assert np.isfinite(trees.astype(np.float32)).all()
+    new = found.for_linear(pa.table({"x": [1.7e308, -1.7e308, 0.0]}))
+    assert np.isfinite(new).all() and np.abs(new).max() <= FAR
+
+
+NEVER = [None] * 3
+ODD = {
+    "no dates": pa.array(NEVER, pa.timestamp("us")),
+    "no numbers": pa.array(NEVER, pa.float64()),
+    "no words": pa.array(NEVER, pa.string()),
+    "early dates": pa.array([datetime.date(1, 1, 1), None, datetime.date(9999, 12, 31)]),
+    "nanoseconds": pa.array([1, 2**62, None], pa.timestamp("ns")),
+    "zones": pa.array([1, 2, None], pa.timestamp("ms", "Europe/Zurich")),
+    "long spans": pa.array([1, 2**62, None], pa.duration("s")),
+    "times of day": pa.array([datetime.time(1), None, datetime.time(2)]),
+    "decimals": pa.array([1, None, 3], pa.decimal256(60, 5)),
+    "unsigned": pa.array([2**64 - 1, None, 3], pa.uint64()),
+    "halves": pa.array(np.array([1, 2, 3], np.float16)),
+    "views": pa.array(["a", "b", None], pa.string_view()),
+    "bytes": pa.array([b"a", b"b", None], pa.binary_view()),
+    "categories of polars": pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, None], pa.uint32()), pa.array(["a", "b"], pa.string_view())
+    ),
+    "categories of numbers": pa.array([1, 2, None]).dictionary_encode(),
+    "periods": pa.array(pd.Series(pd.PeriodIndex(["2026-01", "2026-05", None], freq="M"))),
+    "infinite": pa.array([np.inf, -np.inf, np.inf]),
+    "dates with zones": pa.array(["2026-01-01T10:00Z", "2026-01-02T10:00+02:00", None]),
+    "nearly dates": pa.array(["2026-02-31", "2026-01-02", None]),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.filterwarnings("error")
+def test_columns_of_odd_types(kind):
+    table = pa.table({"x": ODD[kind]})
+    found = Preparation.of(table)
+    trees, linear = found.for_trees(table), found.for_linear(table)
+    assert trees.shape == (3, len(found.tree_names)) and np.isfinite(linear).all()
+    assert np.isfinite(trees).sum() >= 2 * trees.shape[1] > 0 or kind in (
+        "no dates", "no numbers", "no words", "infinite"
+    )  # fmt: skip
+    assert Preparation.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_spans_and_times_are_seconds():
+    table = pa.table({"span": pa.array([1500, 90_000], pa.duration("ms")),
+                      "at": [datetime.time(0, 1), datetime.time(1)]})  # fmt: skip
+    assert Preparation.of(table).for_trees(table).tolist() == [[1.5, 60.0], [90.0, 3600.0]]
+
+
+@pytest.mark.parametrize(
+    "values, said",
+    [
+        ([b"\xff", b"a"], "column 'x' has texts that are not UTF-8"),
+        (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "column 'x' holds month_day_nano"),
+        (pa.array(pd.Series(pd.cut([1.0, 2.0], 2))), "column 'x' holds extension<pandas.interval"),
+        ([{"a": 1}], "column 'x' holds struct"),
+    ],
+)
+def test_columns_that_are_refused(values, said):
+    with pytest.raises(DataError, match=said):
+        Preparation.of(pa.table({"x": values}))
 
 
 def test_infinite_numbers_are_gaps():

@@ -123,6 +123,14 @@ def test_labels():
     same(from_frame(coded, **ROLES), from_frame(t, **ROLES))
 
 
+def test_categories_as_polars_exports_them():
+    view = pa.array(["ann", "bob"], pa.string_view())
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.uint32()), view)
+    table = pa.table({"user": coded, "age": [1.0, 2.0, 3.0], "pet": coded})
+    found = from_frame(table, client="user", label="pet")
+    assert found.ids == found.label_names == ("ann", "bob")
+
+
 def test_texts_as_polars_exports_them():
     t, views = table(), table()
     for name in ("user", "pet", "town"):

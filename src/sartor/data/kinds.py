@@ -40,6 +40,15 @@ TAIL = 0.005
 
 DAY = 86_400.0
 
+HUGE = 1e100
+"""Numbers beyond this, or within its inverse, are scaled before they are squared."""
+
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number that trees are given."""
+
+FEWEST_KEYS = 20
+"""Different words that a key has at least."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Kind(abc.ABC):
@@ -141,6 +150,27 @@ class Constant(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
+class Key(Constant):
+    """Words that hardly ever come twice, such as numbers of orders: new rows have others.
+
+    Attributes:
+        different: how many different words there are.
+    """
+
+    different: int
+
+    @property
+    def words(self) -> str:
+        """What the column is."""
+        return "a key, or free text"
+
+    @property
+    def attention(self) -> str:
+        """That it is left out."""
+        return f"left out: {self.different:,} different words in {self.rows:,} rows"
+
+
+@dataclasses.dataclass(frozen=True)
 class Number(Kind):
     """Numbers, and booleans as 0 and 1.
 
@@ -163,13 +193,16 @@ class Number(Kind):
             if not len(there) or not gaps:
                 return Constant(name, len(numbers), gaps)
             return cls(name, len(numbers), gaps, float(there[0]), 1.0, 0.0)
+        most = np.abs(there).max()
+        unit = 1.0 if 1 / HUGE < most < HUGE else most  # squares of others are infinite, or 0
+        there = there / unit
         low, high = np.quantile(there, [TAIL, 1 - TAIL])
         inside = np.clip(there, low, high)
         middle, scale = float(inside.mean()), float(inside.std())
         if scale <= 1e-12 * max(abs(low), abs(high)):  # all but the tails are the same
             middle, scale = float(there.mean()), float(there.std())
         farthest = float(np.abs(there - middle).max() / scale)
-        return cls(name, len(numbers), gaps, middle, scale, farthest)
+        return cls(name, len(numbers), gaps, middle * unit, scale * unit, farthest)
 
     @property
     def words(self) -> str:
@@ -193,8 +226,8 @@ class Number(Kind):
         return (self.name, *self._gap_name())
 
     def for_trees(self, values: Any) -> Floats:
-        """The numbers."""
-        return as_numbers(values, self.name)[:, None]
+        """The numbers. Many trees know those of 32 bits alone, so others are cut off."""
+        return np.clip(as_numbers(values, self.name), -LARGEST, LARGEST)[:, None]
 
     def for_linear(self, values: Any) -> Floats:
         """Scaled, cut off where they are far out, and 0 where they are missing."""
@@ -217,13 +250,16 @@ class Category(Kind):
 
     @classmethod
     def of(cls, name: str, values: Any) -> Category | Constant:
-        """Learn from an Arrow column of texts."""
+        """Learn from an Arrow column of texts. Words that hardly ever come twice are a key."""
         counted = pc.value_counts(values)
         pairs = zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)
         there = sorted((-n, word) for word, n in pairs if word)
         gaps = len(values) + sum(n for n, _ in there)
         if not there or (len(there) == 1 and not gaps):
             return Constant(name, len(values), gaps)
+        rows = len(values) - gaps
+        if len(there) >= max(FEWEST_KEYS, rows / 2) and -there[0][0] < FEWEST_ROWS:
+            return Key(name, len(values), gaps, len(there))
         levels = tuple(word for _, word in there[:MOST_LEVELS])
         common = sum(-n >= FEWEST_ROWS for n, _ in there[:MOST_ONE_HOT])
         return cls(name, len(values), gaps, levels, common, len(there) - len(levels))
@@ -231,7 +267,8 @@ class Category(Kind):
     @property
     def words(self) -> str:
         """What the column is."""
-        named = ", ".join(self.levels[:3]) + (", …" if len(self.levels) > 3 else "")
+        named = ", ".join(word if len(word) < 25 else f"{word[:20]}…" for word in self.levels[:3])
+        named += ", …" if len(self.levels) > 3 else ""
         return f"{len(self.levels) + self.others:,} categories ({named})"
 
     @property
@@ -299,14 +336,13 @@ class Date(Kind):
     def of(cls, name: str, values: Any) -> Date | Constant:
         """Learn from an Arrow column of dates."""
         seconds = _seconds(values)
-        days = Number.of(name, (seconds - np.nanmin(seconds)) / DAY if len(seconds) else seconds)
+        first = float(np.min(seconds, initial=np.inf, where=~np.isnan(seconds)))
+        days = Number.of(name, (seconds - first) / DAY)
         if isinstance(days, Constant):
             return days
         there = {part: v[~np.isnan(v)] for part, v in _parts(values).items()}
         parts = tuple(part for part, v in there.items() if len(v) and v.min() < v.max())
-        return cls(
-            name, days.rows, days.gaps, float(np.nanmin(seconds)), days.middle, days.scale, parts
-        )
+        return cls(name, days.rows, days.gaps, first, days.middle, days.scale, parts)
 
     @property
     def words(self) -> str:
@@ -344,31 +380,37 @@ class Date(Kind):
 
 
 def as_numbers(values: Any, name: str) -> Floats:
-    """An Arrow column of numbers, where gaps and infinite values are NaN."""
-    if pa.types.is_boolean(values.type):
+    """An Arrow column of numbers, where gaps and infinite values are NaN.
+
+    Spans of time and times of day are seconds.
+    """
+    kind, unit = values.type, 1.0
+    if pa.types.is_boolean(kind):
         values = values.cast(pa.uint8())
-    if pa.types.is_duration(values.type):
-        values = values.cast(pa.duration("us"), safe=False).cast(pa.int64())
-    if pa.types.is_time(values.type):
-        values = values.cast(pa.time64("us"), safe=False).cast(pa.int64())
+    if pa.types.is_duration(kind) or pa.types.is_time(kind):
+        unit = _UNITS[kind.unit]
+        values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
     try:
-        numbers = _floats(values.cast(pa.float64(), safe=False)).copy()
-    except pa.ArrowInvalid as error:
+        numbers = _floats(values.cast(pa.float64(), safe=False)) * unit
+    except pa.ArrowException as error:  # an invalid text, or a type that cannot be numbers
         raise DataError(f"column {name!r} was numbers before, and is not now: {error}") from error
-    numbers[~np.isfinite(numbers)] = np.nan
-    return numbers
+    return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 def _scaled(numbers: Floats, middle: float, scale: float, gaps: bool) -> Floats:
     missing = np.isnan(numbers)
-    scaled = np.where(missing, 0.0, np.clip((numbers - middle) / scale, -FAR, FAR))
+    with np.errstate(over="ignore"):  # what is infinite is far
+        scaled = np.where(missing, 0.0, np.clip((numbers - middle) / scale, -FAR, FAR))
     return np.stack([scaled, missing], axis=1) if gaps else scaled[:, None]
 
 
 def _seconds(values: Any) -> Floats:
     """Seconds since 1970, where gaps are NaN."""
     micros = values.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-    return _floats(micros.cast(pa.float64())) / 1e6
+    return _floats(micros.cast(pa.float64(), safe=False)) / 1e6
 
 
 def _parts(values: Any) -> dict[str, Floats]:
@@ -387,9 +429,6 @@ def _floats(values: Any) -> Floats:
 def learn(name: str, values: Any) -> Kind:
     """What an Arrow column is, by its type and its values."""
     kind = values.type
-    if pa.types.is_dictionary(kind):
-        values = values.cast(kind.value_type)
-        kind = values.type
     encoding.refuse_nested(kind, name)
     if pa.types.is_null(kind):
         return Constant(name, len(values), len(values))
@@ -397,6 +436,12 @@ def learn(name: str, values: Any) -> Kind:
         return Date.of(name, dates) if (dates := dates_in(values)) else Category.of(name, values)
     if encoding.is_date(kind):
         return Date.of(name, values)
+    tests = ("boolean", "integer", "floating", "decimal", "duration", "time")
+    if not any(getattr(pa.types, f"is_{test}")(kind) for test in tests):
+        raise DataError(
+            f"column {name!r} holds {kind}, and numbers, words or dates are needed; make some of "
+            "it, or leave the column out"
+        )
     return Number.of(name, as_numbers(values, name))
 
 

@@ -36,7 +36,7 @@ class Preparation:
     @classmethod
     def of(cls, table: Any) -> Preparation:
         """Learn from an Arrow table."""
-        return cls(tuple(learn(name, plain(table[name])) for name in table.column_names))
+        return cls(tuple(learn(name, plain(table[name], name)) for name in table.column_names))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class Preparation:
 
     def _values(self, kind: Kind, table: Any) -> Any:
         """A column, in a type that its kind takes."""
-        values = plain(table[kind.name])
+        values = plain(table[kind.name], kind.name)
         text, date = encoding.is_text(values.type), encoding.is_date(values.type)
         if pa.types.is_null(values.type):
             return values.cast(pa.timestamp("us") if isinstance(kind, Date) else pa.string())
@@ -111,12 +111,21 @@ class Preparation:
         return values
 
 
-def plain(values: Any) -> Any:
-    """A column in one piece; dictionaries are looked up, and bytes decoded."""
+def plain(values: Any, name: str = "") -> Any:
+    """A column in one piece; categories are looked up, bytes decoded, and periods are dates."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if encoding.is_text(values.type) or pa.types.is_binary(values.type):
-        values = values.cast(pa.string())
+        values = plain(values.dictionary, name).take(values.indices)
+    if getattr(values.type, "extension_name", "") == "pandas.period":  # so pandas is there
+        values = pa.array(values.to_pandas().dt.to_timestamp(), from_pandas=True)
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    if encoding.is_text(values.type) or any(test(values.type) for test in tests):
+        try:
+            values = values.cast(pa.string())
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"column {name!r} has texts that are not UTF-8 ({error}); decode them, or leave "
+                "the column out"
+            ) from error
     return values

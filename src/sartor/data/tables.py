@@ -19,6 +19,7 @@ from sartor.checking import is_list, shown
 from sartor.data import encoding
 from sartor.data.dataset import ClientData, Column, assemble
 from sartor.data.federated import reading
+from sartor.data.preparing import plain
 from sartor.data.rounding import Rounding
 from sartor.data.store import column_file, joined, through_store
 from sartor.errors import ConfigError, DataError, nearest
@@ -318,7 +319,7 @@ def _decoded(table: Any, name: str) -> Any:
     """A column with dictionaries looked up, bytes decoded, and views (as polars has) copied."""
     values = table[name]
     if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
+        values = pa.chunked_array([plain(values, name)])
     if pa.types.is_binary(values.type) or pa.types.is_string_view(values.type):
         try:
             return values.cast(pa.string())
