@@ -51,6 +51,7 @@ def read(estimator: Any, x: Any, client: Any = None, *, fitting: bool) -> Table:
         client: the client of each row, if it is no column.
         fitting: whether rows are to be fitted to. For others, times and groups do not matter.
     """
+    x = pa.table(x) if isinstance(x, pa.RecordBatch) else x
     if hasattr(x, "columns"):
         names = _names(x)
         if twice := [name for name in names if names.count(name) > 1]:
@@ -126,6 +127,8 @@ def _clients(values: Any, what: str) -> tuple[Ints, tuple[str, ...]]:
         values = values.cast(pa.string())
     encoding.refuse_nested(values.type, what)
     gaps = pc.is_null(values, nan_is_null=True)
+    if encoding.is_text(values.type):
+        gaps = pc.or_kleene(gaps, pc.equal(values, ""))
     coded = pc.if_else(gaps, pa.scalar(None, values.type), values).dictionary_encode()
     codes = coded.indices.fill_null(UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, tuple(map(encoding.text_of, coded.dictionary.to_pylist()))

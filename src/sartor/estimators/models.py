@@ -63,15 +63,21 @@ class Models:
             if (candidate.approach is not None) != (name in self.added):
                 raise ValueError(f"{name!r} is not what was fitted")
 
-    def rows_of(self, table: Table, y: Floats | None = None, weight: Floats | None = None) -> Rows:
+    def rows_of(
+        self, table: Table, y: Floats | None = None, weight: Floats | None = None, *,
+        warns: bool = True,
+    ) -> Rows:  # fmt: skip
         """The rows of a table, with clients as they are numbered here."""
+        if warns:
+            self._warn_of_misspelt(table, "their rows get the global model")
         number = [*(self.ids.get(name, UNKNOWN) for name in table.ids), UNKNOWN]
         owner = np.array(number, np.int64)[table.client]  # the last one is of rows of nobody
         return self.view.rows(table, owner, np.zeros(len(owner)) if y is None else y, weight)
 
-    def warn_of_misspelt(self, table: Table, then: str) -> None:
+    def _warn_of_misspelt(self, table: Table, then: str) -> None:
         """Warn of clients that are unknown, and were probably meant to be known ones."""
-        if meant := self.spelling.meant(name for name in table.ids if name not in self.ids):
+        unknown = [name for name in table.ids if name not in self.ids]
+        if unknown and (meant := self.spelling.meant(unknown)):
             what = "a client is" if len(meant) == 1 else f"{len(meant)} clients are"
             warn(f"{what} unknown and probably misspelt: {listed(list(meant), meant)}; {then}")
 
@@ -129,7 +135,7 @@ class Models:
         most of the others are; of several clusters it gets the one that loses least on its rows.
         A warning names those for whom nothing changes, and why.
         """
-        self.warn_of_misspelt(table, "now they are new clients; drop them if that is wrong")
+        self._warn_of_misspelt(table, "now they are new clients; drop them if that is wrong")
         ids, clients = dict(self.ids), len(self.rows)
         for name in table.ids:
             if name not in ids:
@@ -139,7 +145,7 @@ class Models:
             self, ids=ids, rows=np.append(self.rows, np.zeros(more, np.int64)),
             names=np.append(self.names, np.full(more, self._usual())),
         )  # fmt: skip
-        rows = grown.rows_of(table, y, weight)
+        rows = grown.rows_of(table, y, weight, warns=False)
         rows = rows.take(rows.owner >= 0)
         if not len(rows):
             warn("no row has a client, so nothing changes; name the clients of new rows")
