@@ -15,15 +15,19 @@ from sartor.central import ALGORITHMS as CENTRAL
 from sartor.cli import options
 from sartor.cli.data import data_app
 from sartor.cli.reproduce import reproduce_app
+from sartor.cli.tables import predict_command, update_command
 from sartor.data import ClientData
 from sartor.errors import ConfigError, SartorError, nearest
 from sartor.experiments.pages import PAGES
 from sartor.models import FACTORIES
 from sartor.personal import ALGORITHMS as PERSONAL
 from sartor.report import write_report
-from sartor.runs import advice_config, advise_run, read_config, run
+from sartor.runs import TableConfig, advice_config, advise_run, run
 from sartor.runs.advised import OPTIONS
+from sartor.runs.asked import advice_asked, run_asked
 from sartor.runs.config import GENERATORS, IMPORT
+from sartor.runs.tabled import advise_table
+from sartor.runs.told import lines_about
 
 app = typer.Typer(
     name="sartor",
@@ -34,6 +38,8 @@ app = typer.Typer(
 )
 app.add_typer(reproduce_app, name="reproduce")
 app.add_typer(data_app, name="data")
+app.command("predict")(predict_command)
+app.command("update")(update_command)
 
 
 def _version(show: bool) -> None:
@@ -73,18 +79,44 @@ def _options(
 
 @app.command("run")
 def run_command(
-    config: Annotated[Path, typer.Argument(help="Configuration, a TOML file.")],
+    config: Annotated[
+        Path, typer.Argument(help="Table (CSV, Parquet), or configuration (a TOML file).")
+    ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Output directory. (default: runs/ plus the configuration's name)"),
+        typer.Option(help="Output directory. (default: runs/ plus the file's name)"),
     ] = None,
+    client: options.ClientColumn = None,
+    label: options.LabelColumn = None,
+    features: options.FeatureColumns = None,
+    time: options.TimeColumn = None,
+    groups: options.GroupColumn = None,
+    model: options.TableModel = None,
+    approach: options.Approach = None,
+    task: options.Task = None,
+    test: Annotated[
+        float | None, typer.Option(help="Share of rows held out (tables only). (default: 0.2)")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed. (default: 0)")] = None,
     resume: options.Resume = False,
     overrides: options.Set = None,
 ) -> None:
-    """Train, personalize, evaluate and report, as the configuration says."""
-    settings = read_config(config, overrides or [])
+    """Train, personalize, evaluate and report: a table, or what a configuration says.
+
+    The directory of a table's run holds a config.toml, which does the same again.
+    """
+    columns = options.given(
+        client=client, label=label, features=features, time=time, groups=groups, task=task
+    )
+    given = options.given(model=model, approach=approach, test=test, seed=seed)
+    settings = run_asked(config, columns, given, overrides or [])
     directory = out or options.RUNS / config.stem
     options.say_if_new(directory, resume)
+    if isinstance(settings, TableConfig):
+        with options.stoppable(resume=True, kept=options.NOTHING_KEPT):
+            finished = run(settings, directory, resume=resume)
+        typer.echo("\n".join(lines_about(finished.results, directory)))
+        return
     with options.stoppable(resume):
         finished = run(settings, directory, resume=resume)
     for scores in finished.scores:
@@ -95,12 +127,17 @@ def run_command(
 
 @app.command("advise")
 def advise_command(
-    source: Annotated[Path, typer.Argument(help="Run directory, or client data.")],
+    source: Annotated[Path, typer.Argument(help="Table, run directory, or client data.")],
     out: options.Out = options.RUNS / "advice",
     model: Annotated[
         str | None,
-        typer.Option(help="Ready model. (default: the run's, or one that fits the labels)"),
+        typer.Option(
+            help="Estimator for a table: boosting, linear, lightgbm, xgboost, or a class; or a "
+            "ready model in JAX. (default: the run's, or one that fits the data)"
+        ),
     ] = None,
+    approach: options.Approach = None,
+    task: options.Task = None,
     bound: Annotated[
         float | None,
         typer.Option(
@@ -123,21 +160,34 @@ def advise_command(
     groups: options.GroupColumn = None,
     overrides: options.Set = None,
 ) -> None:
-    """Advise each client: join the global model, join a cluster, interpolate, or stay local.
+    """Advise each client: whether to personalize, how, and what that should gain.
 
     The advice comes from an experiment. Models are trained on part of each client's training
-    examples and scored on the rest. The paper's bounds are shown next to it. --set takes the tables
-    model, central, cluster, local, interpolation, advice and engine.
+    examples and scored on the rest. For tables, these are estimators with an approach around them.
+    For other data, and with a model in JAX (--model logistic, --set central.rounds=50, --bound),
+    clients are advised to join the global model, join a cluster, interpolate, or stay local, and
+    the paper's bounds are shown next to it. --set then takes the tables model, central, cluster,
+    local, interpolation, advice and engine; otherwise model, approach and split.
     """
-    rules = options.given(bound=bound, delta=delta, folds=folds)
-    changes = [*(overrides or []), *(f"advice.{key}={value}" for key, value in rules.items())]
     columns = options.given(
         client=client, label=label, domain=domain, features=features, time=time, groups=groups
     )
+    rules = options.given(bound=bound, delta=delta, folds=folds)
+    estimators = options.given(task=task, approach=approach)
+    given = options.given(model=model, approach=approach, seed=seed) | rules
+    asked = advice_asked(source, columns | options.given(task=task), given, overrides or [])
+    if asked is not None:
+        with options.stoppable(resume=True, kept=options.NOTHING_KEPT):
+            found = advise_table(asked, out)
+        typer.echo("\n".join(lines_about(found, out)))
+        return
+    for name in estimators:
+        raise ConfigError(f"--{name} is for estimators of tables, and not for models in JAX")
+    changes = [*(overrides or []), *(f"advice.{key}={value}" for key, value in rules.items())]
     config = advice_config(source, overrides=changes, columns=columns, model=model, seed=seed)
     names = ", ".join(f"{name} by {algorithm}" for name, algorithm in config.algorithms().items())
     typer.echo(f"Candidates: {names}", err=True)
-    with options.stoppable(resume=True, kept="Nothing was written. Start again with"):
+    with options.stoppable(resume=True, kept=options.NOTHING_KEPT):
         advice, results = advise_run(config, out)
     typer.echo(f"{advice.summary()}\nLosses: {results['loss']}\n")
     typer.echo(f"Table:   {out / 'per_client.parquet'}")

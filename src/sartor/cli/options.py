@@ -12,6 +12,9 @@ import typer
 from sartor.errors import InterruptedRun
 from sartor.interrupts import terminable
 
+NOTHING_KEPT = "Nothing was written. Start again with"
+"""What there is to say about work that does not resume."""
+
 RUNS = Path("runs")
 """Default parent directory of runs."""
 
@@ -31,6 +34,25 @@ TimeColumn = Annotated[
 ]
 GroupColumn = Annotated[
     str | None, typer.Option(help="Column with groups of rows that stay together.")
+]
+TableModel = Annotated[
+    str | None,
+    typer.Option(
+        help="boosting, linear, lightgbm, xgboost, a class such as "
+        "sklearn.ensemble.RandomForestClassifier, or a ready model in JAX (tables only). "
+        "(default: boosting)"
+    ),
+]
+Approach = Annotated[
+    str | None,
+    typer.Option(
+        help="What is fitted to each client beside the estimator (tables only). "
+        "(default: auto, what pays on held-out rows)"
+    ),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(help="classification or regression (tables only). (default: what the label says)"),
 ]
 FeatureColumns = Annotated[
     list[str] | None,

@@ -112,6 +112,11 @@ def open(
         return read_table(path, store, roles | {"metadata": metadata})
 
 
+def is_table(path: Path) -> bool:
+    """Whether a path is a CSV or Parquet file with a row for each example."""
+    return _recognise(settled(Path(path).expanduser())) == "table"
+
+
 def _recognise(path: Path) -> str:
     try:
         kind = _kind_of_directory(path) if path.is_dir() else _kind_of_file(path)

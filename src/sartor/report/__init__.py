@@ -11,6 +11,7 @@ from sartor.report.compare import compare_runs, compare_settings
 from sartor.report.page import Section, document
 from sartor.report.record import Record
 from sartor.report.runs import run_sections
+from sartor.report.tables import compare_tables, table_sections
 
 __all__ = ["PAGES", "PageKind", "write_report"]
 
@@ -34,6 +35,8 @@ class PageKind(NamedTuple):
 PAGES: Mapping[str, PageKind] = {
     "run": PageKind("Sartor report", run_sections, compare_runs, "config"),
     "advice": PageKind("Advice", advice_sections),
+    "table": PageKind("Sartor report", table_sections, compare_tables, "config"),
+    "table advice": PageKind("Advice", table_sections),
 }
 """By the kind that ``results.json`` names. Experiments bring pages of their own."""
 

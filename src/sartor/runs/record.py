@@ -164,9 +164,12 @@ def write_results(directory: Path, results: Any, clients: pa.Table) -> None:
     """Write the results and the table of clients, and checksums of all that is final."""
     write_table(directory / "per_client.parquet", clients)
     write_json(directory / "results.json", results)
-    models = sorted(directory.glob("models/*/manifest.json"))  # which know the digests of models
+    # Manifests know the digests of models.
+    models = [*directory.glob("models/manifest.json"), *directory.glob("models/*/manifest.json")]
     names = ["config.toml", "per_client.parquet", "results.json"]
-    write_sums(directory, [*names, *(path.relative_to(directory).as_posix() for path in models)])
+    write_sums(
+        directory, [*names, *(path.relative_to(directory).as_posix() for path in sorted(models))]
+    )
 
 
 def provenance() -> dict[str, Any]:

@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from sartor.evaluation.statistics import Metric, jsonable
 from sartor.locks import locked
 from sartor.models import Model, check
 from sartor.personal.fitting import check_fit
-from sartor.runs.config import Config, parse_config, read_config
+from sartor.runs.config import Config, override, parse_config, read_config, read_table
 from sartor.runs.record import RunDirectory, noted, provenance, stacked
+from sartor.runs.table_config import TableConfig, is_tabled, parse_table_config
+from sartor.runs.tabled import run_table
 from sartor.runs.toml import to_toml
 
 
@@ -44,8 +47,19 @@ class Run:
 
 
 @checks_arguments
+def read_any(path: AnyPath, overrides: Sequence[str] = ()) -> Config | TableConfig:
+    """Read a configuration file, of a model in JAX or of an estimator for a table."""
+    table = read_table(Path(path))
+    for text in overrides:
+        override(table, text)
+    if is_tabled(table):
+        return parse_table_config(table, relative_to=Path(path).parent)
+    return parse_config(table, relative_to=Path(path).parent)
+
+
+@checks_arguments
 def run(
-    config: Config | AnyPath,
+    config: Config | TableConfig | AnyPath,
     out: AnyPath,
     *,
     resume: bool = False,
@@ -54,11 +68,13 @@ def run(
     """Train, personalize, evaluate and report, as a configuration says.
 
     Args:
-        config: the configuration, or a file that holds it.
+        config: the configuration, or a file that holds it; of a model in JAX, or of an estimator
+            for a table (see docs/tables.md).
         out: the run directory. It will hold ``config.toml``, ``results.json``,
             ``per_client.parquet``, ``events.jsonl``, ``checkpoint/``, ``models/`` and
             ``report.html``.
-        resume: resume the run that is in ``out``; otherwise ``out`` must be new or empty.
+        resume: resume the run that is in ``out``; otherwise ``out`` must be new or empty. Runs of
+            estimators are written whole in the end, so there is nothing to resume.
         progress: whether to show progress bars (default: only on a terminal).
 
     Returns:
@@ -66,8 +82,17 @@ def run(
     """
     if isinstance(config, Config):  # checked like a file, so that config.toml can be read back
         config = parse_config(parse_toml(to_toml(config.to_table())))
-    else:
-        config = read_config(config)
+    elif not isinstance(config, TableConfig):
+        config = read_any(config)
+    if isinstance(config, TableConfig):
+        if resume:
+            raise ConfigError(
+                "--resume: a run of estimators is written whole in the end, so there is nothing to "
+                "resume; start it again without --resume"
+            )
+        config = parse_table_config(parse_toml(to_toml(config.to_table())))
+        results, scores = run_table(config, Path(out), progress)
+        return Run(Path(out), results, scores)
     with locked(out), noted() as warned:
         return _run(config, Path(out), resume, progress, warned)
 
