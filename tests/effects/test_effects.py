@@ -147,6 +147,21 @@ def test_variances_are_found():
 
 
 @pytest.mark.parametrize("fit", [fit_linear, fit_logistic])
+@pytest.mark.parametrize("seed", range(3))
+def test_small_differences_are_found_too(fit, seed):
+    """A search that steps to a variance of zero does not stay there."""
+    draw = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(2000), 20)
+    x = np.c_[np.ones(40_000), draw.normal(size=40_000)]
+    own = 0.25 * draw.normal(size=2000)
+    score = x @ [0.5, 1.0] + own[owner]
+    y = as_labels(score, draw) if fit is fit_logistic else score + draw.normal(size=40_000)
+    found = fit(x, x, y, owner, 2000).covariance.diagonal()
+    assert found[0] == pytest.approx(own.var(), abs=0.03)
+    assert found[1] < 0.03
+
+
+@pytest.mark.parametrize("fit", [fit_linear, fit_logistic])
 def test_clients_that_do_not_differ_have_no_effects(fit):
     x, y, owner, _, draw = drawn(clients=200, spread=0.0)
     y = as_labels(y, draw) if fit is fit_logistic else y

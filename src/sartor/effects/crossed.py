@@ -9,30 +9,21 @@ is solved for densely.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize
 
 from sartor.effects.crossing import Grouping, Pairs, Solution, Sums, solve
 from sartor.effects.effects import Effects
-from sartor.effects.factors import Factors, factor_of, inverse_of
+from sartor.effects.factors import Factors, factor_of, inverse_of, least
 from sartor.effects.linear import Moments, unit_of
 from sartor.errors import DataError
 from sartor.types import Floats
 
 MOST = 5000
 """Effects of the grouping that is solved for densely."""
-
-LARGEST = 1e3
-"""Clients differ at most so many times as much as their rows scatter, in columns of unit size.
-
-Beyond that, effects are hardly shrunk, and differences of large numbers would lose all digits.
-"""
-
-SMALL = 0.1
-"""Where a search begins again from a variance of zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,11 +111,16 @@ def fit_crossed(
         Pairs.of(large, small, weights),
     )
     if covariances is None:
-        factors = _search(sums, correlated)
+        kinds = [Factors(of.zz.shape[1], correlated) for of in (sums.own, sums.other)]
+        places = kinds[0].places
+
+        def loss(factors: list[Any]) -> tuple[float, Sequence[Any]]:
+            return solve(sums, factors[0], factors[1], places)[:2]
+
+        factors = least(loss, kinds, large.levels)
     else:
-        one, two = order
-        factors = both[one].factor_of(covariances[one]), both[two].factor_of(covariances[two])
-    found = solve(sums, *factors, np.diag_indices(0))
+        factors = [both[at].factor_of(covariances[at]) for at in order]
+    found = solve(sums, factors[0], factors[1], np.diag_indices(0))
     effects = [
         both[at].effects(moments, factor, own, found, fixed_unit)
         for at, moments, factor, own in zip(
@@ -174,42 +170,3 @@ class Side(NamedTuple):
             follows=back @ inverse @ factor.T @ moments.zx[:, :, :p] * fixed_unit,
             uncertainty=found.noise * found.uncertainty / np.outer(fixed_unit, fixed_unit),
         )
-
-
-def _search(sums: Sums, correlated: bool) -> tuple[Floats, Floats]:
-    """The factors of the largest restricted likelihood.
-
-    Where a factor is zero, its gradient is zero, too: so a search that stepped there stays, even
-    if it should not. It begins again from a small value, and the better one of both is taken. The
-    criterion is that of a mean client, so that first steps have the size of factors.
-    """
-    both = [Factors(of.zz.shape[1], correlated) for of in (sums.own, sums.other)]
-    starts = [factors.start() for factors in both]
-    split, places, clients = len(starts[0]), both[0].places, len(sums.own.zz)
-
-    def matrices(point: Floats) -> tuple[Floats, Floats]:
-        return both[0].matrix(point[:split]), both[1].matrix(point[split:])
-
-    def loss(point: Floats) -> tuple[float, Floats]:
-        found = solve(sums, *matrices(point), places)
-        slopes = [
-            factors.seen(0.0, gradient)[1]
-            for factors, gradient in zip(both, found.gradients, strict=True)
-        ]
-        return found.criterion / clients, np.concatenate(slopes) / clients
-
-    bounds = [(max(low, -LARGEST) if low is not None else -LARGEST, LARGEST)
-              for factors in both for low, _ in factors.bounds()]  # fmt: skip
-
-    def search(start: Floats) -> optimize.OptimizeResult:
-        options = {"ftol": 1e-13, "gtol": 1e-6, "maxiter": 200}
-        return optimize.minimize(
-            loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-        )
-
-    best = search(np.concatenate(starts))
-    zero = (best.x == 0) & (np.array(bounds)[:, 0] == 0)
-    if zero.any():
-        again = search(np.where(zero, SMALL, best.x))
-        best = min(best, again, key=lambda found: float(found.fun))
-    return matrices(best.x)

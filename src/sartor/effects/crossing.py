@@ -152,9 +152,10 @@ def solve(sums: Sums, factor: Floats, border_factor: Floats, places: Places) -> 
     equations[range(m), range(m)] += np.r_[np.ones(g), np.full(p, RIDGE * sums.own.rows)]
     uncertainty, logs = _inverted(equations[:m, :m])
     solved = uncertainty @ equations[:m, m]
+    missed = equations[:m, m] - equations[:m, :m] @ solved  # by rounding
     freedom = max(sums.own.rows - sums.own.rank, 1)
     floor = max(1e-14 * xx[p, p], 1e-300)
-    rest = max(float(equations[m, m] - equations[:m, m] @ solved), floor)
+    rest = max(float(equations[m, m] - (equations[:m, m] + missed) @ solved), floor)
     logs += float(np.linalg.slogdet(block)[1].sum())
     # The gradient: of the determinants, and of what is left of the label.
     apart = np.append(-solved, 1.0)

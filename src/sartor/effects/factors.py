@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import optimize
 
-from sartor.types import Floats
+from sartor.types import Bools, Floats
+
+LARGEST = 1e3
+"""Clients differ at most so many times as much as their rows scatter, in columns of unit size.
+
+Beyond that, effects are hardly shrunk, and differences of large numbers would lose all digits.
+"""
+
+SMALL = 0.01
+"""Where a search begins again that ended below, and should not have."""
+
+TRIES = 3
+"""How often that may happen."""
+
+Loss = Callable[[list[Any]], tuple[float, Sequence[Any]]]
+"""The criterion of some factors, and its gradients in them."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +54,60 @@ class Factors:
         matrix[self.places] = point
         return matrix
 
-    def seen(self, value: float, gradient: Floats) -> tuple[float, Floats]:
-        """A value, and its gradient in the entries that there are."""
-        return value, gradient[self.places]
-
     def start(self) -> Floats:
         """Clients that differ as much as their rows scatter, in columns of unit size."""
         return np.eye(self.size)[self.places]
 
-    def bounds(self) -> list[tuple[float | None, None]]:
-        """The diagonal is not negative, as signs say nothing."""
+    def diagonal(self) -> Bools:
+        """Which entries are on the diagonal."""
         rows, columns = self.places
-        return [(0.0 if i == j else None, None) for i, j in zip(rows, columns, strict=True)]
+        return np.asarray(rows == columns)
+
+
+def least(loss: Loss, several: Sequence[Factors], clients: int) -> list[Any]:
+    """The factors with the least criterion.
+
+    Where a factor is zero, its gradient is zero, too: so a search that stepped there stays, even
+    if it should not. The gradient a little above says whether it should; if not, a new search
+    begins there.
+
+    Args:
+        loss: what to minimise.
+        several: the kinds of factors.
+        clients: how many there are. Criteria and gradients grow with them, and a search takes its
+            first step in proportion: so it looks at the criterion of one client.
+    """
+    ends = np.cumsum([len(factors.start()) for factors in several])[:-1]
+
+    def matrices(point: Floats) -> list[Any]:
+        parts = np.split(point, ends)
+        return [factors.matrix(part) for factors, part in zip(several, parts, strict=True)]
+
+    def seen(point: Floats) -> tuple[float, Floats]:
+        value, gradients = loss(matrices(point))
+        slopes = [g[factors.places] for g, factors in zip(gradients, several, strict=True)]
+        return value / clients, np.concatenate(slopes) / clients
+
+    diagonal = np.concatenate([factors.diagonal() for factors in several])
+    bounds = [(-LARGEST, LARGEST)] * len(diagonal)  # signs say nothing, but zero is no wall
+    options = {"ftol": 1e-13, "gtol": 1e-4 / clients**0.5, "maxiter": 200}
+
+    def search(start: Floats) -> Any:
+        return optimize.minimize(
+            seen, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+        )
+
+    best = search(np.concatenate([factors.start() for factors in several]))
+    for _ in range(TRIES):
+        low = diagonal & (np.abs(best.x) < SMALL)
+        grows = low & (seen(np.where(low, SMALL, best.x))[1] < 0)
+        if not grows.any():
+            break
+        again = search(np.where(grows, SMALL, best.x))
+        if again.fun >= best.fun:
+            break
+        best = again
+    return matrices(best.x)
 
 
 def factor_of(covariance: Floats) -> Floats:

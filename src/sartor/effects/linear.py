@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize
 
 from sartor.effects.effects import Effects
-from sartor.effects.factors import Factors, factor_of, inverse_of
+from sartor.effects.factors import Factors, factor_of, inverse_of, least
 from sartor.effects.rows import Design
 from sartor.errors import DataError
 from sartor.types import Floats, Ints
@@ -103,9 +102,10 @@ def solve(moments: Moments, factor: Floats) -> Solution:
     equations = left[:p, :p] + RIDGE * moments.rows * np.eye(p)
     uncertainty = inverse_of(equations)
     beta = uncertainty @ left[:p, p]
+    missed = left[:p, p] - equations @ beta  # by rounding, where columns say the same
     freedom = max(moments.rows - moments.rank, 1)
     floor = max(1e-14 * moments.xx[p, p], 1e-300)
-    rest = max(float(left[p, p] - left[:p, p] @ beta), floor)
+    rest = max(float(left[p, p] - (left[:p, p] + missed) @ beta), floor)
     logs = np.linalg.slogdet(block)[1].sum() + np.linalg.slogdet(equations)[1]
     criterion = float(logs + freedom * np.log(rest / freedom))
     # The gradient: of the blocks' determinants, and of what is left of the border.
@@ -159,16 +159,11 @@ def fit_linear(
     fixed_unit, unit = unit_of(fixed), unit_of(varying)
     moments = Moments.of(fixed / fixed_unit, varying / unit, target, weights, owner, clients)
     if covariance is None:
-        factors = Factors(varying.shape[1], correlated)
-        found = optimize.minimize(
-            lambda point: factors.seen(*solve(moments, factors.matrix(point))[:2]),
-            factors.start(),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=factors.bounds(),
-            options=options_for(clients),
+        (factor,) = least(
+            lambda factors: ((found := solve(moments, factors[0])).criterion, [found.gradient]),
+            [Factors(varying.shape[1], correlated)],
+            clients,
         )
-        factor = factors.matrix(found.x)
     else:
         factor = factor_of(np.asarray(covariance, np.float64) * np.outer(unit, unit))
     solution = solve(moments, factor)
@@ -184,11 +179,6 @@ def fit_linear(
         follows=back @ solution.moves[:, :, :p] * fixed_unit,
         uncertainty=solution.noise * solution.uncertainty / np.outer(fixed_unit, fixed_unit),
     )
-
-
-def options_for(clients: int) -> dict[str, float]:
-    """When to stop: gradients grow with the clients, and their errors with the root of that."""
-    return {"ftol": 1e-12, "gtol": 1e-4 * clients**0.5, "maxiter": 200}
 
 
 def unit_of(columns: Floats) -> Floats:

@@ -9,14 +9,15 @@ and counts that the mode moves with Λ.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from sartor.effects.effects import Effects
-from sartor.effects.factors import Factors, factor_of, inverse_of, times
-from sartor.effects.linear import options_for, unit_of
+from sartor.effects.factors import Factors, factor_of, inverse_of, least, times
+from sartor.effects.linear import unit_of
 from sartor.effects.rows import Design
 from sartor.errors import DataError
 from sartor.types import Floats, Ints
@@ -241,25 +242,15 @@ def fit_logistic(
     p, v = fixed.shape[1], varying.shape[1]
     here = np.zeros(p), np.zeros((clients, v))
     if covariance is None:
-        factors = Factors(v, correlated)
 
-        def loss(point: Floats) -> tuple[float, Floats]:
+        def loss(factors: list[Any]) -> tuple[float, Sequence[Any]]:
             nonlocal here
-            factor = factors.matrix(point)
-            mode = find_mode(problem, factor, *here)
+            mode = find_mode(problem, factors[0], *here)
             here = mode.fixed, mode.own
-            value, gradient = evidence(problem, factor, mode)
-            return factors.seen(-value, -gradient)
+            value, gradient = evidence(problem, factors[0], mode)
+            return -value, [-gradient]
 
-        found = optimize.minimize(
-            loss,
-            factors.start(),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=factors.bounds(),
-            options=options_for(clients),
-        )
-        factor = factors.matrix(found.x)
+        (factor,) = least(loss, [Factors(v, correlated)], clients)
     else:
         factor = factor_of(np.asarray(covariance, np.float64) * np.outer(unit, unit))
     mode = find_mode(problem, factor, *here)
