@@ -44,7 +44,8 @@ def findings(model: Any, scores: Scores | None, measures: Any) -> tuple[dict[str
     models: Models = model.models_
     classes = model.classes_.tolist() if is_classifier(model) else []
     columns = _clients(model, scores)
-    chosen = Counter(columns["approach"])
+    real = [k for k, client in enumerate(columns["client"]) if client != NOBODY]
+    chosen = Counter(columns["approach"][k] for k in real)
     fitted = np.array(columns["rows"]) > 0
     results = {
         "kind": "classification" if classes else "regression",
@@ -61,7 +62,7 @@ def findings(model: Any, scores: Scores | None, measures: Any) -> tuple[dict[str
             {"name": name, "words": words_of(models, name), "clients": count}
             for name, count in chosen.most_common()
         ],
-        "kept": dict(Counter(why for why in columns["why"] if why).most_common()),
+        "kept": dict(Counter(columns["why"][k] for k in real if columns["why"][k]).most_common()),
         "expected": _expected(model),
         "tried": _tried(model, chosen),
         "columns": [

@@ -20,7 +20,7 @@ from sklearn.utils.validation import (
 from sartor.advice.decide import Decision
 from sartor.checking import AnyPath
 from sartor.errors import ConfigError, DataError
-from sartor.estimators import choosing, evaluating, store
+from sartor.estimators import choosing, evaluating, reporting, store
 from sartor.estimators.choosing import GLOBAL
 from sartor.estimators.folds import make_folds
 from sartor.estimators.frames import Table, read
@@ -180,6 +180,18 @@ class _Personal(BaseEstimator):
             measures: names of measures, or measures of your own; all that fit if not given.
         """
         return evaluating.measure(self.models_, self._fresh(X, y, client), measures)
+
+    def report(self, path: AnyPath, X: Any = None, y: Any = None, client: Any = None) -> None:
+        """Write a page: which clients to personalize, what it brings, and what was tried.
+
+        Args:
+            path: the HTML file.
+            X: fresh rows; without them, the page shows expected gains only.
+            y: their labels.
+            client: the client of each row, if it is no column of ``X``.
+        """
+        check_is_fitted(self)
+        reporting.report(self, path, X, y, client)
 
     def _fresh(self, X: Any, y: Any, client: Any) -> evaluating.Fresh:
         check_is_fitted(self)

@@ -76,10 +76,11 @@ def compare_tables(section: Section, runs: Sequence[Record]) -> None:
     rows = []
     for record in runs:
         found = _headline(record.results["fresh"])
-        losses = [number(found["everybody"]), number(found["own"]), signed(found["mean"])]
+        losses = [number(found["everybody"]), number(found["own"]), signed(found["gain"])]
         rows.append([record.name, *losses, share(found["gained"]), share(found["hurt"])])
     headings = ["run", "global", "personal", "gain", "gained", "hurt"]
-    section.table(headings, rows, "Loss on fresh rows, mean over clients", kinds={"run": "left"})
+    words = "Log loss, or RMSE for numbers, on fresh rows; mean over clients"
+    section.table(headings, rows, words, kinds={"run": "left"})
 
 
 def read_words(results: Row) -> str:
@@ -107,7 +108,7 @@ def chosen_words(results: Row) -> str:
         if row["name"] != "global"
     ]
     kept = total - personal
-    rest = f"; {amount(kept)} keep the global model" if kept else ""
+    rest = f"; {amount(kept)} {'keeps' if kept == 1 else 'keep'} the global model" * bool(kept)
     return f"{amount(personal)} of {amount(total)} clients get a model of their own: " + (
         "; ".join(found) + rest + "."
     )
@@ -177,14 +178,15 @@ def gain_figure(columns: Mapping[str, Sequence[Any]], results: Row) -> Figure:
 
 
 def _headline(fresh: Row | None) -> Row:
-    """The loss on fresh rows, of personal and global models."""
+    """The loss on fresh rows, of personal and global models: log loss, or RMSE."""
     if fresh is None:
         return {}
-    summary = fresh["summary"]
-    own, change = summary["loss"]["mean"], summary["loss_change"]
-    everybody = None if own is None or change["mean"] is None else own + change["mean"]
-    better = change["mean"] is None or change["mean"] >= 0
-    return {**change, "own": own, "everybody": everybody, "way": "lower" if better else "higher"}
+    (found,) = (one for one in fresh["measures"] if one["measure"] in ("log loss", "RMSE"))
+    better = found["gain"] is None or found["gain"] >= 0
+    return {
+        **found, "own": found["clients"], "everybody": found["clients, global"],
+        "way": "lower" if better else "higher",
+    }  # fmt: skip
 
 
 def _changes(fresh: Row | None) -> list[Row]:

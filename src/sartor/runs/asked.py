@@ -51,8 +51,9 @@ def run_asked(
         return parse_table_config(table)
     if "approach" in table or "task" in table["data"]:
         raise ConfigError(
-            f"approach and task are for estimators, and {table['model']['name']!r} is a model in "
-            f"JAX; leave them out, or choose one of {', '.join(named.NAMES)}"
+            "approach and task are for estimators, and this asks for a model in JAX (by "
+            f"{', '.join(key for key in ('model', *ELSEWHERE) if key in table)}); leave them out, or "
+            f"choose one of {', '.join(named.NAMES)}"
         )
     return parse_config({"split": {"test": USUAL_TEST}, **IN_JAX, **table})
 

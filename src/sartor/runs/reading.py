@@ -85,6 +85,8 @@ def read_rows(config: TableConfig) -> Rows:
 
 def read_file(path: Path, client: str | None = None) -> Any:
     """A CSV or Parquet file as an Arrow table. Clients in CSV are texts, so 007 stays 007."""
+    if not path.exists():
+        raise FileError(f"there is no {path}; name a CSV or Parquet file")
     if not is_table(path):
         raise FileError(f"{path} is no CSV or Parquet file; models in JAX read other formats")
     with reading(path):
@@ -140,7 +142,11 @@ def _proposals(table: Any, role: str, data: Table) -> str:
     found = []
     for name in table.column_names:
         values = plain(table[name])
-        if name in data.values() or pa.types.is_nested(values.type):
+        if (
+            name in data.values()
+            or pa.types.is_nested(values.type)
+            or pa.types.is_null(values.type)
+        ):
             continue
         several = pc.count_distinct(values).as_py()
         rows = len(values) / max(several, 1)

@@ -39,8 +39,9 @@ def lines_about(results: Mapping[str, Any], out: Path) -> list[str]:
     else:
         found += _most(results, out)
     if (out / "models").is_dir():
-        found.append(_line("Models", f"{out / 'models'}   (sartor.estimators.load)"))
-    found.append(_line("Clients", str(out / "per_client.parquet")))
+        found.append(_line("Models", str(out / "models")))
+    if fresh is None:
+        found.append(_line("Table", str(out / "per_client.parquet")))
     found.append(_line("Report", str(out / "report.html")))
     return found
 
@@ -88,28 +89,18 @@ def _measured(results: Mapping[str, Any]) -> list[str]:
     names = ("MSE" if kind == "regression" else "log loss", HEADLINES[kind])
     rows: list[Sequence[str]] = [
         (
-            f"{fresh['rows']:,} fresh rows",
-            "global",
-            "personal",
-            "gain over clients",
-            "gained",
-            "hurt",
+            f"{fresh['rows']:,} fresh rows", "global", "personal", "by client: global", "personal",
+            "gain (95% interval)", "gained", "hurt",
         )
-    ]
+    ]  # fmt: skip
     for measure in fresh["measures"]:
         if measure["measure"] in names:
-            rows += [
-                (
-                    f"{measure['measure']}, all rows", _number(measure["all rows, global"]),
-                    _number(measure["all rows"]), "", "", "",
-                ),
-                (
-                    f"{measure['measure']}, mean over clients",
-                    _number(measure["clients, global"]), _number(measure["clients"]),
-                    _number(measure["gain"], "+") + _interval(measure),
-                    _share(measure["gained"]), _share(measure["hurt"]),
-                ),
-            ]  # fmt: skip
+            losses = ("all rows, global", "all rows", "clients, global", "clients")
+            gain = _number(measure["gain"], "+") + _interval(measure)
+            rows.append((
+                measure["measure"], *(_number(measure[key]) for key in losses), gain,
+                _share(measure["gained"]), _share(measure["hurt"]),
+            ))  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
