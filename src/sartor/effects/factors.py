@@ -20,9 +20,6 @@ Beyond that, effects are hardly shrunk, and differences of large numbers would l
 SMALL = 0.01
 """Where a search begins again that ended below, and should not have."""
 
-TRIES = 3
-"""How often that may happen."""
-
 Loss = Callable[[list[Any]], tuple[float, Sequence[Any]]]
 """The criterion of some factors, and its gradients in them."""
 
@@ -68,7 +65,7 @@ def least(loss: Loss, several: Sequence[Factors], clients: int) -> list[Any]:
     """The factors with the least criterion.
 
     Where a factor is zero, its gradient is zero, too: so a search that stepped there stays, even
-    if it should not. The gradient a little above says whether it should; if not, a new search
+    if it should not. The gradient a little above says whether it should; if not, a second search
     begins there.
 
     Args:
@@ -98,15 +95,10 @@ def least(loss: Loss, several: Sequence[Factors], clients: int) -> list[Any]:
         )
 
     best = search(np.concatenate([factors.start() for factors in several]))
-    for _ in range(TRIES):
-        low = diagonal & (np.abs(best.x) < SMALL)
-        grows = low & (seen(np.where(low, SMALL, best.x))[1] < 0)
-        if not grows.any():
-            break
+    low = diagonal & (np.abs(best.x) < SMALL)
+    if low.any() and (grows := low & (seen(np.where(low, SMALL, best.x))[1] < 0)).any():
         again = search(np.where(grows, SMALL, best.x))
-        if again.fun >= best.fun:
-            break
-        best = again
+        best = min(best, again, key=lambda found: float(found.fun))
     return matrices(best.x)
 
 
