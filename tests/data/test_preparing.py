@@ -84,7 +84,7 @@ def test_what_people_should_know():
     assert said["city"].endswith("% gaps") and said["amount"].endswith("% gaps")
     assert "count" not in said
     far = learn("x", pa.array([*np.linspace(-1, 1, 999), 500.0]))
-    assert "scales away" in far.attention
+    assert "standard deviations away" in far.attention
     many = learn("town", pa.array([str(i % 600) for i in range(10_000)]))
     assert many.attention == f"{600 - MOST_LEVELS} rare categories taken together"
 

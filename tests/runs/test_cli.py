@@ -21,7 +21,7 @@ def test_help_names_everything(sartor):
         (): ["run", "report", "data", "--version", "--import"],
         ("run",): ["config", "--out", "(default: runs/ ", "--resume", "--set", "KEY=VALUE"],
         ("report",): ["runs", "--out", "(default: report.html "],
-        ("data",): ["info", "download", "convert"],
+        ("data",): ["info", "download", "convert", "example"],
         ("data", "info"): ["path", "--client", "--label", "--domain"],
         ("data", "download"): ["--cache", "(default:", "~/.cache/sartor)"],
         ("data", "convert"): ["path", "out", "--to", "--client", "--label", "--domain"],
@@ -234,9 +234,12 @@ def test_info_of_a_table(sartor, tmp_path):
     assert rows["clients"] == "6 (6 seen, 0 unseen)"
     assert rows["examples"] == "72 (train 72)"
     assert rows["domains (clients)"] == "[red] 3, east 3"
-    assert rows["labels"].startswith("2 different: ") and "float32[2]" in rows["column x"]
+    assert rows["labels"].startswith("2 different: ")
+    assert rows["column age"].startswith("numbers around ")
     code, out, err = sartor("data", "info", path)
-    assert (code, out) == (1, "") and err.startswith("error: client: name the column of ")
+    assert (code, err) == (0, "") and "these columns look like some: user (6 values" in out
+    code, out, err = sartor("data", "info", path, "--client", "users", "--label", "labl")
+    assert (code, out) == (1, "") and "client='users': did you mean 'user'?; label='labl'" in err
 
 
 def test_info_of_a_native_directory(sartor, tmp_path):

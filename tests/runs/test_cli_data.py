@@ -121,3 +121,35 @@ def test_ctrl_c_while_downloading_is_130(sartor, monkeypatch):
     code, out, err = sartor("data", "download")
     assert (code, out) == (130, "")
     assert err == "stopped. Everything so far is kept. Resume with\n  sartor data download\n"
+
+
+def test_examples_are_written_and_described(sartor, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = sartor("data", "example")
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()] == list(library.data.example_names())
+    code, out, err = sartor("data", "example", "calls", "--out", "c.parquet")
+    assert (code, err) == (0, "") and out.startswith(
+        "Data:  c.parquet, 5,000 rows, 7 columns. Made"
+    )
+    assert out.endswith("Next:  sartor data info c.parquet --client agent --label again\n")
+    code, out, err = sartor(*out.splitlines()[-1].split()[2:])
+    assert (code, err) == (0, "") and "attention: waited" in out and "clients" in out
+    code, out, err = sartor("data", "example", "calls", "--out", "c.parquet")
+    assert (code, out) == (1, "") and "c.parquet is there already" in err
+    code, out, err = sartor("data", "example", "cals")
+    assert (code, out) == (1, "") and "did you mean 'calls'" in err
+
+
+def test_words_gaps_and_dates_are_described(sartor, tmp_path):
+    rows = ["shop,day,kind,size,sold"]
+    rows += [f"0{k % 9},2026-01-{k % 28 + 1:02d},{'ab'[k % 2]},{k if k % 5 else ''},{k % 3}"
+             for k in range(300)]  # fmt: skip
+    path = write(tmp_path / "t.csv", "\n".join(rows) + "\n")
+    code, out, err = sartor("data", "info", path, "--client", "shop", "--label", "sold")
+    assert (code, err) == (0, "")
+    facts = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in out.splitlines()}
+    assert facts["clients"].startswith("9 (") and facts["column kind"] == "2 categories (a, b)"
+    assert facts["column day"].startswith("dates from 2026-01-01")
+    assert facts["attention: size"] == "20.0% gaps"
+    assert facts["labels"] == "3 different: 0 100, 1 100, 2 100"

@@ -18,7 +18,8 @@ from sartor.types import Floats, Ints
 DECADE = 10 * 365 * 86400
 """Seconds."""
 
-_PERCENTILES = {"least": 0, "10%": 10, "median": 50, "90%": 90, "most": 100}
+PERCENTILES = {"least": 0, "10%": 10, "median": 50, "90%": 90, "most": 100}
+"""Sizes of clients that are shown, by name."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def describe(data: ClientData) -> Description:
         unseen=int((~data.seen).sum()),
         examples=len(data.rows),
         parts={part: size for part, size in parts.items() if size},
-        sizes={name: float(np.percentile(sizes, q)) for name, q in _PERCENTILES.items()},
+        sizes={name: float(np.percentile(sizes, q)) for name, q in PERCENTILES.items()},
         columns={name: shape_of(column) for name, column in data.columns.items()},
         classes=classes,
         labels=labels,

@@ -212,7 +212,11 @@ class Number(Kind):
     @property
     def attention(self) -> str:
         """Gaps and outliers."""
-        far = f"values up to {self.farthest:.0f} scales away" if self.farthest > FAR else ""
+        far = (
+            f"values up to {self.farthest:,.0f} standard deviations away"
+            if self.farthest > FAR
+            else ""
+        )
         return ", ".join(filter(None, [super().attention, far]))
 
     @property
