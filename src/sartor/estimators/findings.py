@@ -18,7 +18,7 @@ from sartor.estimators.evaluating import NOBODY
 from sartor.estimators.models import Models
 from sartor.evaluation import Scores, mean_interval
 from sartor.evaluation.statistics import jsonable
-from sartor.types import Floats
+from sartor.types import Floats, Ints
 
 FEW_ROWS = 30
 """Clients with fewer rows than this say little about themselves."""
@@ -33,8 +33,8 @@ MOST_COLUMNS, MOST_CLIENTS = 20, 3
 def findings(model: Any, scores: Scores | None, measures: Any) -> tuple[dict[str, Any], Any]:
     """What there is to say about a model, and a table with a row for each client.
 
-    Gains are shares of the mean loss for classes, and drops of the root mean squared error, in the
-    units of the label, for numbers. The table has them in the units of the loss as well.
+    Gains are shares of the global model's loss for classes, and drops of the root mean squared
+    error, in the units of the label, for numbers. The table has them in the units of the loss, too.
 
     Args:
         model: a fitted classifier or regressor.
@@ -51,7 +51,6 @@ def findings(model: Any, scores: Scores | None, measures: Any) -> tuple[dict[str
         "kind": "classification" if classes else "regression",
         "classes": [str(label) for label in classes],
         "loss": "log loss" if classes else "squared error",
-        "unit": "% of the mean loss" if classes else "units of the label",
         "estimator": "boosting" if model.estimator is None else type(model.estimator).__name__,
         "approach": model.approach,
         "rows": int(models.rows.sum()),
@@ -174,10 +173,7 @@ def _clients(model: Any, scores: Scores | None) -> dict[str, Any]:
             np.where(known, np.stack(list(of.values()))[rank, place], np.nan)
             for of in (decision.gain, decision.deviation)
         )
-        there = decision.loss[np.isfinite(decision.loss)]
-        mean = there.mean() if len(there) else np.nan
-        own = np.where(np.isfinite(decision.loss[place]), decision.loss[place], mean)
-        loss = np.full(len(own), mean) if kind == "classification" else own
+        loss = _steady(decision.loss[place], models.rows[which])
         more = np.full(len(later), np.nan)
         columns["expected_gain"] = np.append(gain, more)
         columns["deviation"] = np.append(deviation, more)
@@ -188,13 +184,21 @@ def _clients(model: Any, scores: Scores | None) -> dict[str, Any]:
     return columns
 
 
+def _steady(loss: Floats, rows: Ints) -> Floats:
+    """Losses of clients; those of few rows lean towards the mean of all."""
+    there = np.isfinite(loss)
+    mean = loss[there].mean() if there.any() else np.nan
+    return (rows * np.where(there, loss, mean) + FEW_ROWS * mean) / (rows + FEW_ROWS)
+
+
 def _seen(scores: Scores, ids: Sequence[str], total: int, kind: str) -> dict[str, Any]:
     """What fresh rows say of each client."""
     assert scores.baseline is not None
     place = {name: k for k, name in enumerate(ids)}
     at = np.array([place[name] for name in scores.client], np.int64)
     everybody, own = scores.baseline.loss, scores.loss
-    base = np.full(len(own), everybody.mean()) if kind == "classification" else everybody
+    steady = kind == "classification"  # a share of nearly nothing says nothing
+    base = _steady(everybody, scores.test_size) if steady else everybody
     columns: dict[str, npt.NDArray[Any]] = {"test_rows": np.zeros(total, np.int64)}
     columns["test_rows"][at] = scores.test_size
     found = {

@@ -27,7 +27,8 @@ FAILED = 20
 """How many of those it lists whose own model could not be fitted."""
 
 UNITS = {
-    "classification": "Gains are in % of the global model's log loss, its mean over clients.",
+    "classification": "Gains are in % of the global model's log loss for the client. For clients "
+    "with few rows, that loss leans towards the mean over clients.",
     "regression": "Gains are drops of the root mean squared error, in the label's units.",
 }
 """What gains are, by the kind of labels."""
@@ -169,7 +170,7 @@ def gain_figure(columns: Mapping[str, Sequence[Any]], results: Row) -> Figure:
         if size.max(initial=0) > 3 * size[size > 0].min(initial=np.inf):
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        unit = "% of the mean loss" if results["kind"] == "classification" else "units of the label"
+        unit = "% of the loss" if results["kind"] == "classification" else "units of the label"
         axes.set(xlabel="training rows of the client", ylabel=f"gain ({unit})")
         axes.grid(linewidth=0.6)
         if len(ends) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,11 +52,14 @@ def run_asked(
         return parse_table_config(table)
     if "approach" in table or "task" in table["data"]:
         raise ConfigError(
-            "approach and task are for estimators, and this asks for a model in JAX (by "
-            f"{', '.join(key for key in ('model', *ELSEWHERE) if key in table)}); leave them out, or "
-            f"choose one of {', '.join(named.NAMES)}"
+            "approach and task are for estimators, and "
+            f"{', '.join(key for key in ('model', *ELSEWHERE) if key in table)} asks for a model in "
+            f"JAX; leave them out, or choose one of {', '.join(named.NAMES)}"
         )
-    return parse_config({"split": {"test": USUAL_TEST}, **IN_JAX, **table})
+    usual = {**IN_JAX, "data": {"path": str(path.resolve()), **columns}}
+    full: Table = copy.deepcopy(usual)
+    _add(full, {"test": USUAL_TEST, **options}, overrides)
+    return parse_config(full)
 
 
 def advice_asked(
