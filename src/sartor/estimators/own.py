@@ -14,6 +14,7 @@ from sartor.estimators import families
 from sartor.estimators.approaches import Added, Approach
 from sartor.estimators.rows import Rows
 from sartor.estimators.tasks import Task
+from sartor.estimators.threads import one_thread
 from sartor.randomness import mix, uniforms
 from sartor.types import Floats, Ints
 
@@ -127,10 +128,9 @@ class Own(Approach):
         some = order[[len(order) // 2, -1]]
         taken = []
         for client in some:
-            began = time.perf_counter()
-            self._fit_one(
-                task, rows, central, np.flatnonzero(rows.owner == client), self._few(rows)
-            )
+            began, mine = time.perf_counter(), np.flatnonzero(rows.owner == client)
+            with one_thread():
+                self._fit_one(task, rows, central, mine, self._few(rows))
             taken.append(time.perf_counter() - began)
         return float(np.interp(sizes[order], sizes[some], taken).sum())
 
@@ -139,7 +139,8 @@ class Own(Approach):
         others, models, failed = self._few(rows), {}, {}
         for client, mine in _clients(rows.owner):
             try:
-                model = self._fit_one(task, rows, central, mine, others)
+                with one_thread():
+                    model = self._fit_one(task, rows, central, mine, others)
             except Exception as error:  # whatever the estimator does
                 failed[client] = f"{type(error).__name__}: {error}"
                 continue

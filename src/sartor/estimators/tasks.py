@@ -21,6 +21,7 @@ from sartor.effects import (
     update_logistic,
     with_clients,
 )
+from sartor.estimators.threads import predictions
 from sartor.types import Floats, Ints
 
 SURE = 1e-7
@@ -45,8 +46,8 @@ class Task:
     def scores_of(self, estimator: Any, x: Any) -> Floats:
         """The scores of an estimator of scikit-learn's."""
         if not self.classes:
-            return np.asarray(estimator.predict(x), np.float64).reshape(len(x), 1)
-        return self.from_proba(self.aligned(estimator, estimator.predict_proba(x)))
+            return np.asarray(predictions(estimator, x, "predict"), np.float64).reshape(len(x), 1)
+        return self.from_proba(self.aligned(estimator, predictions(estimator, x, "predict_proba")))
 
     def aligned(self, estimator: Any, chances: npt.NDArray[Any]) -> Floats:
         """Probabilities with a column for each class, also for those the estimator has not seen."""
