@@ -65,12 +65,15 @@ def make_folds(
     array([3, 3])
     """
     if time is not None:
-        edges = np.quantile(time, np.arange(1, count) / count)
-        _, number = np.unique(np.searchsorted(edges, time, side="right"), return_inverse=True)
+        # By the place of its middle row, a time that many rows share still differs from others.
+        _, when, rows = np.unique(time, return_inverse=True, return_counts=True)
+        middle = (np.cumsum(rows) - rows / 2) / len(time)
+        _, number = np.unique((middle * count).astype(np.int64)[when], return_inverse=True)
         return Folds(number.astype(np.int64), int(number.max()) + 1, forward=True)
     if groups is not None:
-        dealt = mix(seed, "folds of groups", groups) % np.uint64(count)
-        _, number = np.unique(dealt, return_inverse=True)
+        _, which = np.unique(groups, return_inverse=True)
+        rank = np.argsort(np.argsort(mix(seed, "folds of groups", np.arange(which.max() + 1))))
+        number = rank[which] % count
         return Folds(number.astype(np.int64), int(number.max()) + 1)
     owner = owner - owner.min()  # rows of nobody are dealt out like those of a client
     order = np.lexsort((uniforms(mix(seed, "folds", np.arange(len(owner)))), owner))
