@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from sartor import estimators
 from sartor.central import CentralModel
 from sartor.checking import AnyPath, checks_arguments
 from sartor.engine import Engine
 from sartor.errors import ConfigError
+from sartor.estimators import PersonalClassifier, PersonalRegressor
+from sartor.estimators.store import FORMAT
 from sartor.models import Model
 from sartor.personal import PersonalModels
 from sartor.personal import load as load_models
-
-if TYPE_CHECKING:
-    from sartor.estimators import PersonalClassifier, PersonalRegressor
 
 
 @checks_arguments
@@ -42,11 +41,8 @@ def load(
     Returns:
         What was saved. Clients' models in JAX are read one at a time, when asked for.
     """
-    # Estimators bring scikit-learn, which takes a second to import.
     path = Path(directory).expanduser()
-    if _format_of(path) == "sartor-estimator":
-        from sartor import estimators
-
+    if _format_of(path) == FORMAT:
         for name, value in {"model": model, "local": local, "engine": engine}.items():
             if value is not None:
                 raise ConfigError(

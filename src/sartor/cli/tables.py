@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import sartor
+from sartor.estimators.batches import predict_file, update_from
 
 Directory = Annotated[Path, typer.Argument(help="Directory of saved models.")]
 File = Annotated[Path, typer.Argument(help="CSV or Parquet file with new rows.")]
@@ -38,8 +39,6 @@ def predict_command(
     Rows of unknown clients get the global model. The output names the model that predicted each
     row: own, cluster or global.
     """
-    from sartor.estimators.batches import predict_file  # scikit-learn takes a second to import
-
     model = sartor.load(models, trusted=trust)
     done = predict_file(model, file, out, client=client, keep=keep or [], interval=interval)
     used = ", ".join(f"{count:,} by {name} models" for name, count in done.used.most_common())
@@ -58,8 +57,6 @@ def update_command(
 
     The directory is replaced at once: a kill at any moment leaves the old models or the new ones.
     """
-    from sartor.estimators.batches import update_from  # scikit-learn takes a second to import
-
     model = sartor.load(models, trusted=trust)
     done = update_from(model, file, label, client=client)
     model.save(models)

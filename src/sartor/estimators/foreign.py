@@ -113,6 +113,10 @@ def _canonical(content: bytes) -> bytes:
     files: dict[str, str] = {}
     fresh = itertools.count(1)
     for node in _nodes(schema):
+        if "<" in str(
+            node.get("__class__")
+        ):  # such as <lambda>, which skops writes and never finds
+            raise TypeError(f"{node['__class__']} has no name to find it by")
         if "__id__" in node:
             # Values of JSON may be shared, or not, by chance.
             shared = node.get("__loader__") != "JsonNode"

@@ -116,7 +116,7 @@ def _together(
         case {"estimator": str(place)}:
             return estimator(place)
         case {"tuple": list(several)}:
-            return tuple(inside(one, _inner(hint, 0)) for one in several)
+            return tuple(inside(one, _inner(hint, i)) for i, one in enumerate(several))
         case {"table": dict(table)}:
             return {key: inside(one, _inner(hint, 1)) for key, one in table.items()}
         case {"pairs": list(pairs)}:
@@ -173,8 +173,11 @@ def _either(hint: Any) -> Sequence[Any]:
 
 
 def _inner(hint: Any, place: int) -> Any:
-    """The type of what is in a list (0) or mapping (1)."""
+    """The type of what is in a list or tuple at a place, or of the values of a mapping (1)."""
     for one in _either(hint):
-        if len(get_args(one)) > place:
-            return get_args(one)[place]
+        several = get_args(one)
+        if several and (several[-1] is Ellipsis or (len(several) == 1 and place)):
+            return several[0]
+        if len(several) > place:
+            return several[place]
     return Any
