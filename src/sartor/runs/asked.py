@@ -9,7 +9,6 @@ from typing import Any
 
 from sartor.data.files import is_table
 from sartor.errors import ConfigError
-from sartor.models import FACTORIES
 from sartor.runs import named
 from sartor.runs.config import Config, override, parse_config, read_table
 from sartor.runs.run import read_any
@@ -19,6 +18,9 @@ from sartor.runs.table_config import (
     Table,
     TableConfig,
     is_tabled,
+    name_of_model,
+    names_estimator,
+    names_jax,
     parse_table_config,
 )
 
@@ -47,14 +49,15 @@ def run_asked(
                 f"{_key(name)}={value}"
             )
         return read_any(path, overrides)
-    table = _table_of(path, columns, options, overrides)
+    for_jax: Table = {head: {} for text in overrides if (head := _head(text)) in ELSEWHERE}
+    own = [text for text in overrides if _head(text) not in for_jax]
+    table = {**_table_of(path, columns, options, own), **for_jax}
     if for_estimators(table):
         return parse_table_config(table)
-    if "approach" in table or "task" in table["data"]:
+    if "approach" in table or "task" in columns:
         raise ConfigError(
-            "approach and task are for estimators, and "
-            f"{', '.join(key for key in ('model', *ELSEWHERE) if key in table)} asks for a model in "
-            f"JAX; leave them out, or choose one of {', '.join(named.NAMES)}"
+            "approach and task are for estimators, and this asks for a model in JAX; leave them "
+            f"out, or choose one of {', '.join(named.NAMES)}"
         )
     usual = {**IN_JAX, "data": {"path": str(path.resolve()), **columns}}
     full: Table = copy.deepcopy(usual)
@@ -93,11 +96,10 @@ def for_estimators(table: Mapping[str, Any]) -> bool:
     >>> for_estimators({"data": {}}), for_estimators({"data": {}, "model": {"name": "logistic"}})
     (True, False)
     """
-    if any(key in table for key in ELSEWHERE) or "domain" in table["data"]:
-        return is_tabled(table)
-    model = table.get("model", {})
-    name = model.get("name", named.BOOSTING) if isinstance(model, dict) else named.BOOSTING
-    return name not in FACTORIES or name in named.NAMES
+    name, data = name_of_model(table), table["data"]
+    if any(key in table for key in ELSEWHERE) or (isinstance(data, dict) and "domain" in data):
+        return names_estimator(name)
+    return not names_jax(name)
 
 
 def is_source(path: Path) -> bool:
@@ -123,9 +125,17 @@ def _add(table: Table, options: Mapping[str, Any], overrides: Sequence[str]) -> 
     """Put options and overrides in their places."""
     for name, value in options.items():
         place, _, key = _key(name).rpartition(".")
-        (table.setdefault(place, {}) if place else table)[key] = value
+        part = table.setdefault(place, {}) if place else table
+        if not isinstance(part, dict):
+            raise ConfigError(f"{place} must be a table, written [{place}] (got {part!r})")
+        part[key] = value
     for text in overrides:
         override(table, text)
+
+
+def _head(override: str) -> str:
+    """The table that an override is of."""
+    return override.partition("=")[0].partition(".")[0].strip()
 
 
 def _key(option: str) -> str:

@@ -108,7 +108,8 @@ def make_estimator(table: Mapping[str, Any], kind: Kind, seed: int) -> Any:
     takes = _arguments(made)
     for key in given:
         if key not in takes:
-            raise ConfigError(f"model.{key} does not exist for {name}; {nearest(key, takes)}")
+            alike = next((other for other in takes if other.lower() == key.lower()), key)
+            raise ConfigError(f"model.{key} does not exist for {name}; {nearest(alike, takes)}")
     if "random_state" in takes:
         usual["random_state"] = seed
     return _checked(made, name, usual | given, kind)

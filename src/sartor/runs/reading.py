@@ -20,7 +20,7 @@ from sartor.data.federated import reading
 from sartor.data.files import is_table
 from sartor.data.preparing import plain
 from sartor.data.tables import is_parquet
-from sartor.errors import ConfigError, DataError, FileError, nearest, warn
+from sartor.errors import ConfigError, DataError, FileError, nearest
 from sartor.runs.labels import FEW_CLASSES, labels_of
 from sartor.runs.named import Kind
 from sartor.runs.table_config import Table, TableConfig
@@ -71,7 +71,6 @@ def read_rows(config: TableConfig) -> Rows:
     if left_out == len(table):
         raise DataError(f"label={roles['label']!r}: all values are missing; name another column")
     if left_out:
-        warn(f"{left_out:,} of {len(table):,} rows have no label ({roles['label']}): left out")
         table, label = table.filter(there), label.filter(there)
     y, kind = labels_of(label, roles["label"], data.get("task"))
     features = data.get("features") or [n for n in table.column_names if n not in roles.values()]

@@ -66,14 +66,35 @@ def is_tabled(table: Mapping[str, Any]) -> bool:
     >>> is_tabled({"model": {"name": "lightgbm"}}), is_tabled({"model": {"name": "logistic"}})
     (True, False)
     """
-    model = table.get("model", {})
-    name = model.get("name") if isinstance(model, dict) else None
+    name = name_of_model(table)
     elsewhere = any(key in table for key in ELSEWHERE)
-    if isinstance(name, str) and (("." in name) or (name in named.NAMES and name not in FACTORIES)):
+    if names_estimator(name):
         return True
     if "approach" in table and not elsewhere:
-        return name is None or name not in FACTORIES or name in named.NAMES
-    return name in named.NAMES and not elsewhere  # both have a linear model
+        return not names_jax(name)
+    return name in named.NAMES and not elsewhere
+
+
+def name_of_model(table: Mapping[str, Any]) -> Any:
+    """The name of a configuration's model; ``None`` if it names none."""
+    model = table.get("model", {})
+    return model.get("name") if isinstance(model, dict) else None
+
+
+def names_estimator(name: Any) -> bool:
+    """Whether a model's name can be that of an estimator alone; both have a linear one.
+
+    >>> names_estimator("xgboost"), names_estimator("linear"), names_estimator("logistic")
+    (True, False, False)
+    """
+    if not isinstance(name, str):
+        return False
+    return "." in name or (name in named.NAMES and name not in FACTORIES)
+
+
+def names_jax(name: Any) -> bool:
+    """Whether a model's name can be that of a model in JAX alone."""
+    return isinstance(name, str) and name in FACTORIES and name not in named.NAMES
 
 
 def parse_table_config(
@@ -141,10 +162,12 @@ def _split(split: Table, data: Table, tests: bool) -> Table:
         if "test" in split:
             raise ConfigError(f"split.by={by!r} says which rows are held out; leave out split.test")
         return split
-    test = split.get("test", USUAL_TEST if tests else 0.0)
-    if not test:
+    if "test" not in split and not tests:
         return {}
-    return {"test": test, "by": by or ("time" if "time" in data else "random")}
+    return {
+        "test": split.get("test", USUAL_TEST),
+        "by": by or ("time" if "time" in data else "random"),
+    }
 
 
 def _part(table: Mapping[str, Any], key: str) -> Table:

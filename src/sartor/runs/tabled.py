@@ -129,9 +129,11 @@ def _fitted(config: TableConfig, rows: Rows, progress: bool | None) -> Any:
 
         try:
             return model.fit(x, y, **_hook(model.fit, tell))
-        except SartorError:
+        except (SartorError, MemoryError):
             raise
-        except (TypeError, ValueError) as error:  # of the estimator, whose arguments may be wrong
+        except Exception as error:  # whatever the estimator does
+            if model.estimator is None:
+                raise
             text = " ".join(str(error).split())
             raise ConfigError(
                 f"{config.model['name']} cannot be fitted to this table: {text}; change the model, "
@@ -160,7 +162,8 @@ def _results(
     about["summary"] = (
         f"{about['file']}: {about['rows']:,} rows, label {data['label']!r}, client "
         f"{data['client']!r}"
-        + (f"; {rows.nobody:,} rows without a client train the global model" if rows.nobody else "")
+        + f"; {rows.left_out:,} more rows without a label are left out" * bool(rows.left_out)
+        + f"; {rows.nobody:,} rows without a client train the global model" * bool(rows.nobody)
         + (f"; {held:,} rows are held out, {about['how']}." if held else ".")
     )
     origin = provenance()

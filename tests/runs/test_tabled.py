@@ -1,0 +1,450 @@
+"""Tables on the command line: from a file to models, scores and a report, and what it refuses."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from run_cases import blank_figures, strict_json, write
+from threadpoolctl import threadpool_limits
+
+import sartor as library
+from sartor import estimators
+from sartor.errors import ConfigError, DataError
+from sartor.runs import TableConfig, parse_table_config, read_any
+from sartor.runs.asked import advice_asked, run_asked
+from sartor.runs.labels import labels_of
+from sartor.runs.named import check_name, make_estimator
+from sartor.runs.reading import read_rows
+
+pytestmark = pytest.mark.filterwarnings("ignore:only .* rows are held out")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with threadpool_limits(1):
+        yield
+
+
+def visits(rows=480, shops=8, seed=0):
+    """Visits to shops whose customers differ; words, gaps and dates among the columns."""
+    draw = np.random.default_rng(seed)
+    shop = draw.integers(0, shops, rows)
+    slope = 2.5 * draw.choice([-1, 1], shops)
+    frame = pd.DataFrame({
+        "shop": [f"s{k}" for k in shop],
+        "price": draw.normal(size=rows).round(3),
+        "kind": draw.choice(["new", "old"], rows),
+        "day": (pd.Timestamp("2026-01-01") + pd.to_timedelta(draw.integers(0, 90, rows), "D")),
+        "empty": None,
+    })  # fmt: skip
+    score = slope[shop] * frame.price + (frame.kind == "new")
+    frame["spent"] = (50 + 5 * score + draw.normal(size=rows)).round(2)
+    frame["back"] = np.where(draw.random(rows) < 1 / (1 + np.exp(-2 * score)), "yes", "no")
+    frame.loc[::10, "price"] = None
+    return frame
+
+
+FEATURES = ("--features", "price", "--features", "kind", "--features", "empty")
+BACK = ("--client", "shop", "--label", "back", *FEATURES, "--model", "linear")
+SPENT = ("--client", "shop", "--label", "spent", *FEATURES, "--model", "linear")
+SLOPES = ("--approach", "slopes")
+
+
+@pytest.fixture(scope="module")
+def csv(tmp_path_factory):
+    path = tmp_path_factory.mktemp("visits") / "visits.csv"
+    visits().to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def config(csv):
+    columns = {"client": "shop", "label": "back", "features": ["price", "kind", "empty"]}
+    return run_asked(csv, columns, {"model": "linear"}, [])
+
+
+@pytest.fixture(scope="module")
+def finished(config, tmp_path_factory):
+    """A finished run with everything chosen; tests only look at it."""
+    out = tmp_path_factory.mktemp("tabled") / "visits"
+    with blank_figures(), threadpool_limits(1):
+        return library.run(config, out, progress=False)
+
+
+def test_a_table_needs_no_configuration(sartor, csv, tmp_path):
+    out = tmp_path / "out"
+    code, said, err = sartor("run", csv, *BACK, *SLOPES, "--out", out)
+    assert (code, err) == (0, "")
+    lines = said.splitlines()
+    assert len(lines) < 16 and max(map(len, lines)) < 125
+    assert "visits.csv: 480 rows, 8 clients (shop); back is one of no, yes" in said
+    assert "price (" in said and "empty (left out: empty) need attention" in said
+    assert "8 of 8 clients get a model of their own: slopes for 8" in said
+    assert "AUC" in said and "log loss" in said and str(out / "report.html") in said
+    for name in ("config.toml", "results.json", "per_client.parquet", "report.html", "SHA256SUMS"):
+        assert (out / name).is_file()
+    settings = read_any(out / "config.toml")
+    assert settings.approach == {"name": "slopes"} and settings.model == {"name": "linear"}
+    assert settings.split == {"test": 0.2, "by": "random"}
+
+
+def test_results_say_what_the_models_do(finished, csv):
+    """The saved models predict the held-out rows as the results say."""
+    results, out = finished.results, finished.directory
+    assert strict_json(out / "results.json") == results
+    rows = read_rows(read_any(out / "config.toml"))
+    fresh, truth = rows.part(rows.test)
+    assert results["fresh"]["rows"] == len(truth) == pytest.approx(96, abs=8)
+    loaded = estimators.load(out / "models")
+    summary = loaded.evaluate(fresh, truth).summary()
+    assert summary.to_dict() == results["fresh"]["summary"]
+    frame = visits()[list(loaded.feature_names_in_)]
+    assert (loaded.predict(frame) == visits()["back"]).mean() > 0.8
+    everybody, own = finished.scores
+    assert own.loss.mean() < everybody.loss.mean() - 0.1
+    table = pq.read_table(out / "per_client.parquet").to_pandas().set_index("client")
+    assert set(table["approach"]) != {"global"} and (table["why"] == "").all()
+    assert (table["low"] < table["expected"]).all() and (table["expected"] < table["high"]).all()
+    place = dict(zip(own.client, own.loss, strict=True))
+    assert table["loss"].to_dict() == pytest.approx(place)
+    assert (table["rows"] + table["test_rows"]).sum() == 480
+    named = [row["name"] for row in results["tried"] if not row["skipped"]]
+    assert "global" in named and sum(row["clients"] for row in results["chosen"]) == 8
+
+
+def test_its_configuration_does_the_same_again(sartor, finished, tmp_path):
+    out = tmp_path / "again"
+    code, _, err = sartor("run", finished.directory / "config.toml", "--out", out)
+    assert (code, err) == (0, "")
+    first, second = (strict_json(d / "results.json") for d in (finished.directory, out))
+    for key in ("chosen", "fresh", "expected", "config"):
+        assert first[key] == second[key]
+    tables = (pq.read_table(d / "per_client.parquet") for d in (finished.directory, out))
+    assert next(tables).equals(next(tables))
+
+
+def test_numbers_are_predicted_in_their_units(sartor, csv, tmp_path):
+    code, said, _ = sartor("run", csv, *SPENT, "--out", tmp_path / "out")
+    assert code == 0 and "spent is a number" in said and "RMSE" in said
+    results = strict_json(tmp_path / "out" / "results.json")
+    assert results["kind"] == "regression" and results["config"]["data"].get("task") is None
+    table = pq.read_table(tmp_path / "out" / "per_client.parquet").to_pandas()
+    drop = np.sqrt(table["loss_global"]) - np.sqrt(table["loss"])
+    np.testing.assert_allclose(table["seen"], drop)
+    assert table["expected"].mean() == pytest.approx(drop.mean(), rel=0.5)
+
+
+def test_parquet_gives_what_csv_gives(sartor, csv, finished, tmp_path):
+    visits().to_parquet(tmp_path / "visits.parquet")
+    code, *_ = sartor("run", tmp_path / "visits.parquet", *BACK, "--out", tmp_path / "out")
+    found = strict_json(tmp_path / "out" / "results.json")
+    assert code == 0 and found["fresh"] == finished.results["fresh"]
+
+
+def test_clients_whose_names_are_numbers(sartor, tmp_path):
+    frame = visits().assign(shop=lambda f: f["shop"].str[1:].astype(int).map("{:03d}".format))
+    frame.to_csv(tmp_path / "v.csv", index=False)
+    assert sartor("run", tmp_path / "v.csv", *BACK, *SLOPES, "--out", tmp_path / "out")[0] == 0
+    clients = pq.read_table(tmp_path / "out" / "per_client.parquet")["client"].to_pylist()
+    assert sorted(clients) == [f"00{k}" for k in range(8)]
+
+
+def test_rows_without_a_client_or_a_label(sartor, tmp_path):
+    frame = visits()
+    frame.loc[3:12, "shop"] = None
+    frame.loc[20:24, "back"] = None
+    frame.to_csv(tmp_path / "v.csv", index=False)
+    code, said, _ = sartor("run", tmp_path / "v.csv", *BACK, *SLOPES, "--out", tmp_path / "out")
+    assert code == 0 and "8 of 8 clients" in said
+    said = " ".join(said.split())
+    assert "10 rows without a client, 5 rows without a label left out" in said
+    results = strict_json(tmp_path / "out" / "results.json")
+    assert results["data"]["rows"] == 475
+    models = estimators.load(tmp_path / "out" / "models")
+    assert set(models.clients_["client"].to_pylist()) == {f"s{k}" for k in range(8)}
+
+
+def held_out(csv, split, seed=0, **data):
+    about = {"path": str(csv), "client": "shop", "label": "back", **data}
+    table = {"data": about, "split": split, "seed": seed}
+    return read_rows(parse_table_config(table)).test
+
+
+def test_rows_are_held_out_as_asked(csv, tmp_path):
+    frame = visits()
+    test = held_out(csv, {})
+    assert test.mean() == pytest.approx(0.2, abs=0.01)
+    shares = pd.Series(test).groupby(frame["shop"]).mean()
+    assert shares.between(0.15, 0.25).all()
+    assert (held_out(csv, {}) == test).all() and (held_out(csv, {}, seed=1) != test).any()
+    for split in ({}, {"by": "time", "test": 0.3}):  # times mean that what is later is held out
+        test = held_out(csv, split, time="day")
+        for _, mine in frame.groupby("shop"):
+            later = test[mine.index]
+            assert mine["day"][later].min() >= mine["day"][~later].max()
+    test = held_out(csv, {"by": "2026-03-01"}, time="day")
+    assert (test == (frame["day"] >= "2026-03-01")).all()
+    test = held_out(csv, {"test": 0.3}, groups="day")
+    together = pd.Series(test).groupby(frame["day"]).nunique()
+    assert test.any() and (together == 1).all()
+    part = np.where(np.arange(480) % 3 == 0, "Test", "train")
+    frame.assign(part=part).to_csv(tmp_path / "given.csv", index=False)
+    given = held_out(tmp_path / "given.csv", {"given": "part"})
+    assert (given == (part == "Test")).all()
+    rows = read_rows(parse_table_config({
+        "data": {"path": str(tmp_path / "given.csv"), "client": "shop", "label": "back"},
+        "split": {"given": "part"},
+    }))  # fmt: skip
+    assert "part" not in rows.table.column_names  # it would tell nothing of fresh rows
+
+
+@pytest.mark.parametrize(
+    "values, task, kind",
+    [
+        (["a", "b", "a"], None, "classification"),
+        ([True, False, True], None, "classification"),
+        ([0, 1, 1], None, "classification"),
+        ([0.0, 1.0, 1.0], None, "classification"),
+        ([k / 3 for k in range(40)], None, "regression"),
+        (list(range(200)), None, "regression"),
+        (list(range(40)), "regression", "regression"),
+        (list(range(40)), "classification", "classification"),
+        ([0, 1, 1], "regression", "regression"),
+        ([False, True], "regression", "regression"),
+    ],
+)
+def test_labels_say_what_they_are(values, task, kind):
+    y, found = labels_of(pa.array(values), "it", task)
+    assert found == kind and y.tolist() == values
+    assert (y.dtype.kind == "f") == (kind == "regression")
+
+
+@pytest.mark.parametrize(
+    "values, task, error, said",
+    [
+        (list(range(40)), None, ConfigError, "40 different whole numbers: .*--task"),
+        ([0.5, 1.0, 1.5], None, ConfigError, "3 different numbers: classes, or"),
+        ([f"w{k}" for k in range(300)], None, ConfigError, "300 different words"),
+        (["2026-01-01", "2026-01-02"], None, DataError, "holds dates"),
+        (["a", "b"], "regression", DataError, "holds words, such as 'a'"),
+        ([1.0, float("inf")], None, DataError, "infinite"),
+    ],
+)
+def test_labels_that_say_nothing_are_asked_about(values, task, error, said):
+    with pytest.raises(error, match=said):
+        labels_of(pa.array(values), "it", task)
+
+
+def test_estimators_are_named(csv):
+    forest = {"name": "sklearn.ensemble.RandomForestClassifier", "n_estimators": 7}
+    found = make_estimator(forest, "classification", 3)
+    assert found.n_estimators == 7 and found.random_state == 3
+    assert make_estimator({"name": "boosting"}, "regression", 0) is None
+    assert type(make_estimator({"name": "linear"}, "regression", 0)).__name__ == "Ridge"
+    for name in ("lightgbm", "xgboost"):
+        pytest.importorskip(name)
+        made = make_estimator({"name": name, "n_estimators": 5}, "regression", 1)
+        assert made.n_estimators == 5 and made.random_state == 1
+        assert type(made).__module__.startswith(name)
+
+
+REFUSED = {
+    "os.system": "estimators come from sklearn, lightgbm, xgboost",
+    "evil.Model": "estimators come from sklearn",
+    "sklearn._config.get_config": "estimators come from sklearn",
+    "sklearn": "did you mean|choose one of",
+    "lightgmb": "did you mean 'lightgbm'",
+    "logstic": "did you mean 'logistic'",
+}
+REFUSED_LATER = {
+    "sklearn.nothing.Model": "there is no module 'sklearn.nothing'",
+    "sklearn.ensemble.RandomForestClassifer": "did you mean 'sklearn.ensemble.RandomForestClass",
+    "sklearn.utils.check_array": "it is no estimator",
+    "sklearn.ensemble.RandomForestRegressor": "needs a classifier.*--task regression",
+    "sklearn.preprocessing.StandardScaler": "needs a classifier",
+}
+
+
+def test_nothing_else_is_imported(tmp_path, monkeypatch):
+    write(tmp_path / "evil.py", "raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, said in REFUSED.items():
+        with pytest.raises(ConfigError, match=said):
+            check_name(name)
+    for name, said in REFUSED_LATER.items():
+        with pytest.raises(ConfigError, match=said):
+            make_estimator({"name": name}, "classification", 0)
+    assert "evil" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--client", "shpo", "--label", "back"], "client='shpo': no such column; did you mean 's"),
+        (["--client", "shop", "--label", "bakc"], "label='bakc': no such column; did you mean 'b"),
+        (["--label", "back"], "Say --client COLUMN (data.client); it may be shop (8 values, 60"),
+        (["--client", "shop"], "Say --label COLUMN (data.label); it may be "),
+        (["--client", "shop", "--label", "day"], "label='day' holds dates"),
+        (["--client", "shop", "--label", "shop"], "'shop' is both client and label"),
+        ([*BACK, "--time", "dya"], "time='dya': no such column; did you mean 'day'"),
+        ([*BACK, "--features", "pirce"], "features='pirce': no such column; did you mean 'price'"),
+        ([*BACK, "--features", "back"], "'back' is both label and a feature"),
+        ([*BACK, "--task", "ranking"], "data.task must be"),
+        ([*BACK, "--test", "1.5"], "split.test must be a number in [0, 1)"),
+        ([*BACK, "--test", "0"], "no row is held out, so nothing can be measured; say --test 0.2"),
+        ([*BACK, "--set", "split.by=time"], "say which column holds times: --time COLUMN"),
+        ([*BACK, "--time", "day", "--set", "split.by=tiem"], "is no date, and did you mean 'time'"),
+        ([*BACK, "--time", "day", "--set", "split.by=2030-01-01"], "no rows from then on; they"),
+        ([*BACK[:4], "--set", "split.given=kind"], "must say test or train in each row"),
+        ([*BACK, "--set", "split.given=kind", "--test", "0.3"], "leave out split.test"),
+        ([*BACK, "--approach", "slope"], "approach.name is 'slope'; did you mean 'slopes'"),
+        ([*BACK, "--set", "approach.fold=3"], "approach.fold does not exist; did you mean 'folds'"),
+        ([*BACK, "--set", "model.c=3"], "model.c does not exist for linear; did you mean 'C'"),
+        ([*BACK, "--set", "model.C=-3"], "linear does not take these arguments: The 'C' parameter"),
+        ([*BACK, "--set", "central.rounds=3", "--approach", "slopes"], "approach and task are for"),
+        ([*BACK[:-2], "--model", "boosting", "--set", "model.x=3"], "which sets itself"),
+        ([*BACK[:-1], "xgboost", "--set", "central.rounds=3"], "[central] is for models"),
+        ([*BACK, "--resume"], "there is nothing to resume"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_and_leaves_nothing_behind(sartor, csv, tmp_path, words, said):
+    code, out, err = sartor("run", csv, "--out", tmp_path / "out", *words)
+    assert (code, out) == (1, "") and said in err, err
+    assert err.splitlines()[-1].startswith("error: ") and not (tmp_path / "out").exists()
+
+
+def test_files_that_are_no_tables(sartor, csv, tmp_path):
+    assert "there is no " in sartor("run", tmp_path / "absent.csv", *BACK)[2]
+    write(tmp_path / "run.toml", "[data]\npath = 'absent.csv'\n[model]\nname = 'boosting'\n")
+    said = sartor("run", tmp_path / "run.toml", "--client", "shop")[2]
+    assert "is a configuration, which says that itself; change it by --set data.client=shop" in said
+    assert "there is no " in sartor("run", tmp_path / "run.toml", "--out", tmp_path / "o")[2]
+    write(tmp_path / "twice.csv", "a,a\n1,2\n")
+    assert "two columns are called 'a'" in sartor("run", tmp_path / "twice.csv", *BACK)[2]
+    out = tmp_path / "out"
+    write(out / "mine.txt", "")
+    said = sartor("run", csv, *BACK, *SLOPES, "--out", out)[2]
+    assert "is not empty; choose another --out" in said and (out / "mine.txt").exists()
+
+
+def test_types_that_change_after_the_first_block(tmp_path):
+    lines = ["shop,price,back", *(f"{k % 7},{k},{k % 2}" for k in range(120_000)), "x,1.5,1"]
+    path = write(tmp_path / "long.csv", "\n".join(lines))
+    rows = read_rows(
+        parse_table_config({"data": {"path": str(path), "client": "shop", "label": "back"}})
+    )
+    assert rows.table["price"].to_pylist()[-1] == 1.5
+
+
+def test_models_in_jax_are_run_on_tables_too(sartor, csv, tmp_path):
+    plain = tmp_path / "plain.csv"
+    visits().fillna({"price": 0.0})[["shop", "price", "back"]].to_csv(plain, index=False)
+    words = (
+        "--client",
+        "shop",
+        "--label",
+        "back",
+        "--model",
+        "logistic",
+        "--set",
+        "central.rounds=4",
+    )
+    code, said, _ = sartor("run", plain, *words, "--out", tmp_path / "out")
+    assert code == 0 and "Finetune: 8 clients" in said
+    assert (tmp_path / "out" / "models" / "Finetune").is_dir()
+
+
+def test_linear_is_of_jax_where_a_central_algorithm_is_named(csv):
+    data = {"path": str(csv), "client": "shop", "label": "spent"}
+    columns = {k: v for k, v in data.items() if k != "path"}
+    assert isinstance(run_asked(csv, columns, {"model": "linear"}, []), TableConfig)
+    jax = run_asked(csv, columns, {"model": "linear"}, ["central.rounds=3"])
+    assert jax.central.rounds == 3 and jax.model == {"name": "linear"}
+    with pytest.raises(ConfigError, match=r"\[central\] is for models in JAX"):
+        parse_table_config({"data": data, "model": {"name": "boosting"}, "central": {}})
+
+
+def test_a_stop_leaves_nothing_in_the_way(sartor, csv, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sartor.runs.tabled.write_report", stop)
+        code, _, err = sartor("run", csv, *BACK, *SLOPES, "--out", tmp_path / "out")
+    assert code == 130 and "Nothing was written. Start again with" in err
+    assert "--resume" not in err and not list(tmp_path.iterdir())
+
+
+def test_models_that_cannot_be_saved_cost_no_results(sartor, csv, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise ConfigError("Mine cannot be saved without pickle")
+
+    monkeypatch.setattr(estimators.PersonalClassifier, "save", refuse)
+    code, said, err = sartor("run", csv, *BACK, *SLOPES, "--out", tmp_path / "out")
+    assert code == 0 and "warning: the models were not saved: Mine cannot" in err
+    assert "Models:" not in said and "Report:" in said
+    assert "were not saved" in str(strict_json(tmp_path / "out" / "results.json")["warnings"])
+
+
+def test_what_an_estimator_cannot_do_is_said(sartor, csv, tmp_path):
+    words = (*BACK[:-1], "sklearn.svm.LinearSVC")
+    code, _, err = sartor("run", csv, *words, *SLOPES, "--out", tmp_path / "out")
+    assert code == 1 and "LinearSVC" in err and err.count("\n") == 1
+
+
+def test_advice_on_a_table(sartor, csv, tmp_path):
+    out = tmp_path / "advice"
+    code, said, err = sartor("advise", csv, *BACK, "--out", out, "--folds", 3)
+    assert (code, err) == (0, "")
+    assert "8 of 8 clients get a model of their own" in said
+    assert "of the loss, on held-out rows" in said and "Most:" in said
+    results = strict_json(out / "results.json")
+    assert results["experiment"] == "table advice" and results["rows"] == 480
+    assert results["fresh"] is None and not (out / "models").exists()
+    table = pq.read_table(out / "per_client.parquet").to_pandas()
+    assert (table["low"] > 0).all() and (table["rows"].sum()) == 480
+    page = (out / "report.html").read_text()
+    assert "<h1>Advice: advice</h1>" in page and "sartor advise DIRECTORY" in page
+    code, _, err = sartor("advise", out, "--approach", "slopes", "--out", tmp_path / "more")
+    assert (code, err) == (0, "")
+    settings = read_any(tmp_path / "more" / "config.toml")
+    assert settings.approach == {"name": "slopes", "folds": 3}
+
+
+def test_advice_on_a_run_leaves_its_test_rows_alone(finished):
+    found = advice_asked(finished.directory, {}, {}, [])
+    assert found == read_any(finished.directory / "config.toml")
+    with pytest.raises(ConfigError, match="says itself which columns"):
+        advice_asked(finished.directory, {"client": "shop"}, {}, [])
+
+
+def test_what_asks_for_jax_gets_it(csv, tmp_path):
+    columns = {"client": "shop", "label": "back"}
+    for options, overrides in (
+        ({"model": "logistic"}, []), ({"bound": 3.0}, []), ({}, ["central.rounds=3"]),
+        ({"delta": 0.1}, []), ({"model": "linear"}, ["engine.lanes=2"]),
+    ):  # fmt: skip
+        assert advice_asked(csv, columns, options, overrides) is None
+    assert advice_asked(csv, columns | {"domain": "kind"}, {}, []) is None
+    assert advice_asked(tmp_path, columns, {}, []) is None
+    for options in ({}, {"model": "linear"}, {"folds": 3}, {"model": "lightgbm"}):
+        assert isinstance(advice_asked(csv, columns, options, []), TableConfig)
+
+
+def test_pieces_of_work_are_told(monkeypatch, config, tmp_path):
+    told = []
+
+    def fit(self, X, y, *, progress=None):
+        progress("global")
+        told.append(progress)
+        raise DataError("enough")
+
+    monkeypatch.setattr(estimators.PersonalClassifier, "fit", fit)
+    with pytest.raises(DataError, match="enough"):
+        library.run(config, tmp_path / "out", progress=False)
+    assert told and not (tmp_path / "out").exists()
