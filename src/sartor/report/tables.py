@@ -132,7 +132,10 @@ def gain_words(value: float | None, kind: str) -> str:
     """
     if value is None or math.isnan(value):
         return "–"
-    return f"{value + 0.0:+.1f}%" if kind == "classification" else f"{value + 0.0:+.3g}"
+    value += 0.0  # -0.0 becomes 0.0
+    if kind == "classification":
+        return f"{value:+.1f}%"
+    return f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.3g}"
 
 
 def interval_words(found: Mapping[str, Any], kind: str) -> str:
