@@ -22,6 +22,8 @@ class Rows:
         owner: [rows] the number of each row's client; −1 for clients that the fit has not seen.
         y: [rows] the label: a target, or the number of a class.
         weight: [rows] how much each row counts; ``None`` if all count the same.
+        second: [rows] the level of each row in a second grouping; −1 for unknown ones. ``None``
+            if there is none.
     """
 
     x: Any
@@ -29,6 +31,7 @@ class Rows:
     owner: Ints
     y: Floats
     weight: Floats | None
+    second: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.owner)
@@ -38,4 +41,5 @@ class Rows:
         which = np.flatnonzero(which) if which.dtype == np.bool_ else which
         x = _safe_indexing(self.x, which)
         weight = None if self.weight is None else self.weight[which]
-        return Rows(x, self.linear[which], self.owner[which], self.y[which], weight)
+        second = None if self.second is None else self.second[which]
+        return Rows(x, self.linear[which], self.owner[which], self.y[which], weight, second)

@@ -49,7 +49,10 @@ class View:
         trees = estimator is None or get_tags(estimator).input_tags.allow_nan
         return cls("trees" if trees else "linear", preparation)
 
-    def rows(self, table: Table, owner: Ints, y: Floats, weight: Floats | None = None) -> Rows:
+    def rows(
+        self, table: Table, owner: Ints, y: Floats, weight: Floats | None = None,
+        second: Ints | None = None,
+    ) -> Rows:  # fmt: skip
         """The rows of a table."""
         found = self.preparation.for_linear(table.features)
         linear = np.concatenate([np.ones((len(found), 1)), found], axis=1)
@@ -57,4 +60,4 @@ class View:
             x: Any = self.preparation.for_trees(table.features)
         else:
             x = found if self.sees == "linear" else table.frame
-        return Rows(x, linear, owner, y, weight)
+        return Rows(x, linear, owner, y, weight, second)
