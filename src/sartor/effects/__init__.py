@@ -17,3 +17,4 @@ from sartor.effects.updating import update_linear as update_linear
 from sartor.effects.updating import update_logistic as update_logistic
 from sartor.effects.updating import with_clients as with_clients
 from sartor.effects.updating import without_client as without_client
+from sartor.effects.updating import without_fixed as without_fixed

@@ -10,7 +10,7 @@ is solved for densely.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from sartor.effects.crossing import Grouping, Pairs, Solution, Sums, solve
 from sartor.effects.effects import Effects
 from sartor.effects.factors import Factors, factor_of, inverse_of, least
 from sartor.effects.linear import Moments, unit_of
+from sartor.effects.updating import without_fixed
 from sartor.errors import DataError
 from sartor.types import Floats
 
@@ -128,9 +129,7 @@ def fit_crossed(
         )
     ]
     mine, theirs = (effects[at] for at in order)  # turned twice, they are as they were given
-    alone = theirs.follows[:, :, :0]
-    theirs = replace(theirs, fixed=np.zeros(0), follows=alone, uncertainty=np.zeros((0, 0)))
-    return CrossedEffects(mine, theirs)
+    return CrossedEffects(mine, without_fixed(theirs))
 
 
 class Side(NamedTuple):

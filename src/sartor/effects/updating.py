@@ -39,6 +39,13 @@ def without_client(effects: Effects, client: int) -> Effects:
     return replace(effects, **found)
 
 
+def without_fixed(effects: Effects) -> Effects:
+    """The clients' effects alone, for scores that everybody's are part of already."""
+    nothing = np.zeros(0)
+    follows = effects.follows[:, :, :0]
+    return replace(effects, fixed=nothing, follows=follows, uncertainty=np.zeros((0, 0)))
+
+
 def update_linear(
     effects: Effects, fixed: Floats, varying: Floats, y: Floats, owner: Ints,
     offset: Floats | None = None, weights: Floats | None = None,
