@@ -41,8 +41,9 @@ def predict_command(
     """
     model = sartor.load(models, trusted=trust)
     done = predict_file(model, file, out, client=client, keep=keep or [], interval=interval)
-    used = ", ".join(f"{count:,} by {name} models" for name, count in done.used.most_common())
-    typer.echo(f"Rows:         {done.rows:,}: {used.replace('global models', 'the global model')}")
+    words = {"own": "own models", "cluster": "models of clusters", "global": "the global model"}
+    used = [f"{done.used[name]:,} by {said}" for name, said in words.items() if done.used[name]]
+    typer.echo(f"Rows:         {done.rows:,}: {', '.join(used)}")
     typer.echo(f"Predictions:  {out}")
 
 

@@ -139,14 +139,26 @@ def tables_of(path: Path, columns: Columns, others: Sequence[str] = ()) -> Itera
         raise FileError(f"{path} is no file; name a CSV or Parquet file")
     wanted = list(dict.fromkeys([*columns.wanted, *others]))
     most = max(1, min(MOST_ROWS, MOST_CELLS // len(wanted)))
+    words = not is_parquet(path)
+    for table in (_csv if words else _parquet)(path, columns, wanted, others, most):
+        yield columns.of_words(table) if words else table
+
+
+def _parquet(
+    path: Path, columns: Columns, wanted: list[str], others: Sequence[str], most: int
+) -> Iterator[Any]:
     with reading(path):
-        if is_parquet(path):
-            file = pa.parquet.ParquetFile(path, pre_buffer=False)
-            _refuse_missing(path, wanted, file.schema_arrow.names)
-            for batch in file.iter_batches(most, columns=wanted):
-                yield pa.table(batch).select(wanted)
-            return
-        blocks = pa.csv.ReadOptions(block_size=BLOCK)
+        file = pa.parquet.ParquetFile(path, pre_buffer=False)
+        _refuse_missing(path, wanted, file.schema_arrow.names)
+        for batch in file.iter_batches(most, columns=wanted):
+            yield pa.table(batch).select(wanted)
+
+
+def _csv(
+    path: Path, columns: Columns, wanted: list[str], others: Sequence[str], most: int
+) -> Iterator[Any]:
+    blocks = pa.csv.ReadOptions(block_size=BLOCK)
+    with reading(path):
         schema = pa.csv.open_csv(path, read_options=blocks).schema
         _refuse_missing(path, wanted, schema.names)
         types = {name: _type(columns.kinds.get(name), schema.field(name).type) for name in wanted}
@@ -154,7 +166,7 @@ def tables_of(path: Path, columns: Columns, others: Sequence[str] = ()) -> Itera
         options = pa.csv.ConvertOptions(include_columns=wanted, column_types=types)
         for batch in pa.csv.open_csv(path, read_options=blocks, convert_options=options):
             for begin in range(0, len(batch), most):
-                yield columns.of_words(pa.table(batch.slice(begin, most)))
+                yield pa.table(batch.slice(begin, most))
 
 
 def _type(kind: Kind | None, guessed: Any) -> Any:

@@ -22,16 +22,16 @@ class Spelling:
     Names with other numbers are other names: a shop 12 is no misspelt shop 11.
 
     >>> meant = Spelling(["shop 3", "shop 12"]).meant
-    >>> meant(["Shop-3", "shpo 12", "shop 13", "kiosk"])
-    {'Shop-3': 'shop 3', 'shpo 12': 'shop 12'}
+    >>> meant(["Shop-3", "Shpo 12", "shop 13", "kiosk"])
+    {'Shop-3': 'shop 3', 'Shpo 12': 'shop 12'}
     """
 
     def __init__(self, known: Iterable[str]) -> None:
         self._plain: dict[str, str] = {}
-        self._numbers: dict[tuple[str, ...], list[str]] = {}
+        self._numbers: dict[tuple[str, ...], dict[str, str]] = {}
         for name in known:
             self._plain.setdefault(_plain(name), name)
-            self._numbers.setdefault(_numbers(name), []).append(name)
+            self._numbers.setdefault(_numbers(name), {})[name.casefold()] = name
 
     def meant(self, unknown: Iterable[str]) -> dict[str, str]:
         """The known name that each unknown one was probably meant to be, where there is one."""
@@ -42,9 +42,11 @@ class Spelling:
                 found[name] = same
             elif compared < MOST_NAMES:
                 compared += 1
-                near = self._numbers.get(_numbers(name), [])
-                if len(near) <= MOST_KNOWN and (best := get_close_matches(name, near, 1, SIMILAR)):
-                    found[name] = best[0]
+                near = self._numbers.get(_numbers(name), {})
+                if len(near) > MOST_KNOWN:
+                    continue
+                if best := get_close_matches(name.casefold(), near, 1, SIMILAR):
+                    found[name] = near[best[0]]
         return found
 
 
