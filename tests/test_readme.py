@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "bench").glob("*.md")]
 
-NO_RUN = {"docs/data.md": 1}
+NO_RUN = {"docs/data.md": 1, "docs/serving.md": 1}
 """How many Python blocks of a page cannot run here (they need a download), marked ``no-run``."""
 
 PRINTED = {

@@ -29,8 +29,8 @@ def _controller() -> ThreadpoolController:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let libraries use one thread each, for work on few rows."""
-    with _controller().limit(limits=1):
+    """Let OpenMP use one thread, for work on few rows; other threads of Python keep theirs."""
+    with _controller().limit(limits=1, user_api="openmp"):
         yield
 
 
