@@ -31,6 +31,9 @@ LEVELS_AND_SLOPES = "levels of the client and of the second column, and the clie
 MOST_SLOPES = 5
 """Columns whose effects may vary between clients, beside a second grouping."""
 
+STEP = 1e-10
+"""Seconds for each third power of the number of equations; those of a usual core."""
+
 
 @dataclass(frozen=True)
 class AddedCrossed(Added):
@@ -91,13 +94,22 @@ class Crossed(Approach):
     def prepared(self, rows: Rows, clients: int) -> Crossed:
         """The same for the levels of these rows."""
         levels = int(second_of(rows).max(initial=UNKNOWN)) + 1
-        width = 1 + MOST_SLOPES if self.slopes else 2
-        if min(width * clients, levels) > MOST:
+        if min(self._width * clients, levels) > MOST:
             raise ConfigError(
                 f"second has {levels:,} levels; with {clients:,} clients there can be {MOST:,} at "
                 "most: merge rare levels into one, or leave second out"
             )
         return replace(self, levels=max(levels, 1))
+
+    @property
+    def _width(self) -> int:
+        """About how many effects a client has."""
+        return 1 + MOST_SLOPES if self.slopes else 2
+
+    def seconds(self, task: Task, rows: Rows, central: Floats) -> float:
+        """That of the smaller grouping's equations, which are solved some twenty times."""
+        clients = int(rows.owner.max(initial=UNKNOWN)) + 1
+        return 20 * STEP * float(min(self._width * clients, self.levels)) ** 3
 
     def fit(self, task: Task, rows: Rows, central: Floats, clients: int) -> AddedCrossed:
         """Fit the effects of both to what the central model leaves."""
