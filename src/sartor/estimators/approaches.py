@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sartor.effects import Effects, without_client
+from sartor.effects import Effects, without_client, without_fixed
 from sartor.estimators.rows import Rows
 from sartor.estimators.tasks import Task
 from sartor.types import Floats, Ints
@@ -128,7 +128,7 @@ class Slopes(Approach):
 
     def fit(self, task: Task, rows: Rows, central: Floats, clients: int) -> Added:
         """Effects of the intercept and of the columns that matter most."""
-        return _added(task, rows, central, clients, _strongest(rows, central), False)
+        return _added(task, rows, central, clients, strongest(rows, central), False)
 
 
 def _added(
@@ -137,16 +137,18 @@ def _added(
     known = rows.owner >= 0
     if not known.all():
         rows, central = rows.take(known), central[known]
-    nothing = np.zeros((len(rows), 0))
+    # What all rows have in common, such as a drift of the central model, is no client's own.
+    common = np.concatenate([np.ones((len(rows), 1)), central], axis=1)
     varying = varying_of(rows, central, columns, slope)
     correlated = varying.shape[1] <= 3
     effects = task.effects(
-        nothing, varying, rows.y, rows.owner, clients, central, rows.weight, correlated=correlated
+        common, varying, rows.y, rows.owner, clients, central, rows.weight, correlated=correlated
     )
+    effects = [without_fixed(each) for each in effects]
     return AddedEffects(task, effects, columns, slope)
 
 
-def _strongest(rows: Rows, central: Floats) -> Ints:
+def strongest(rows: Rows, central: Floats, most: int = MOST_SLOPES) -> Ints:
     """The intercept, and the columns that the central scores depend on most."""
     linear = rows.linear
     centred = linear - linear.mean(axis=0)
@@ -154,4 +156,4 @@ def _strongest(rows: Rows, central: Floats) -> Ints:
     moved = np.abs(centred.T @ (central - central.mean(axis=0))).sum(axis=1) / len(rows)
     strength = np.where(spread > 0, moved / np.where(spread > 0, spread, 1.0), -1.0)
     strength[0] = np.inf  # the column of ones
-    return np.sort(np.argsort(-strength, kind="stable")[: MOST_SLOPES + 1])
+    return np.sort(np.argsort(-strength, kind="stable")[: most + 1])

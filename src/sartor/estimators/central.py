@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,21 @@ Done = Callable[[str], None]
 """Told about each piece of work that is done."""
 
 
+class Scorer(abc.ABC):
+    """A fitted central model. It is a dataclass, which is saved by the types of its fields."""
+
+    @abc.abstractmethod
+    def scores(self, rows: Rows) -> Floats:
+        """The scores of rows."""
+
+    @abc.abstractmethod
+    def without(self, client: int) -> Scorer:
+        """The same, where a client's column says nothing of it."""
+
+
 @dataclass(frozen=True)
-class Fitted:
-    """A fitted central model.
+class Fitted(Scorer):
+    """An estimator.
 
     Attributes:
         task: what it predicts.
@@ -45,17 +58,40 @@ class Fitted:
 
 
 @dataclass(frozen=True)
+class Averaged(Scorer):
+    """The mean of several models' scores.
+
+    Attributes:
+        models: the models.
+    """
+
+    models: tuple[Fitted, ...]
+
+    def scores(self, rows: Rows) -> Floats:
+        """The mean of their scores."""
+        return np.mean([model.scores(rows) for model in self.models], axis=0)
+
+    def without(self, client: int) -> Averaged:
+        """The same of each."""
+        return Averaged(tuple(model.without(client) for model in self.models))
+
+
+@dataclass(frozen=True)
 class Central:
     """A central model, and its scores of the rows that it was fitted to.
 
     Attributes:
-        fitted: the model, fitted to all rows.
+        fitted: the model.
         held_out: [rows, outputs] the scores of each row by a model that has not seen it; NaN for
             rows that are never held out.
+        settings: what was found out about the estimator on the way, such as its iterations.
+        without_two: see :meth:`Maker.without_two`; ``None`` if it was not needed yet.
     """
 
-    fitted: Fitted
+    fitted: Scorer
     held_out: Floats
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    without_two: list[Floats] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +124,38 @@ class Maker(abc.ABC):
         estimator = families.fresh(self.estimator, categories, **settings)
         return Fitted(task, families.fit(estimator, x, y, rows.weight, categories), encoded)
 
+    def without_two(
+        self, central: Central, task: Task, rows: Rows, folds: Folds, done: Done
+    ) -> list[Floats]:
+        """For each fold that is held out, the scores of all others by models that know neither.
+
+        What is fitted beside a central model is judged by rows of a fold. If the scores that it is
+        fitted to came from models that have seen this fold, they would lean away from its labels:
+        a client that is often late there is expected late by them, and so seems early elsewhere.
+        By time there is nothing to do, as models know earlier folds only.
+        """
+        if central.without_two is not None:
+            return central.without_two
+        if folds.forward:
+            return [central.held_out for _ in folds]
+        return self._pairs(task, rows, folds, done, **central.settings)
+
+    def _pairs(
+        self, task: Task, rows: Rows, folds: Folds, done: Done, **settings: Any
+    ) -> list[Floats]:
+        """The scores of models without two folds: [one that is held out][rows of the other]."""
+        found = [np.full((len(rows), task.outputs), np.nan) for _ in range(folds.count)]
+        for i, j in itertools.combinations(range(folds.count), 2):
+            trains = (folds.number != i) & (folds.number != j)
+            if not trains.any():
+                trains = folds.number != i  # of two folds
+            part = self.fitted_to(task, rows.take(trains), folds.take(trains), **settings)
+            for one, other in ((i, j), (j, i)):
+                mine = np.flatnonzero(folds.number == one)
+                found[other][mine] = part.scores(rows.take(mine))
+            done("central model without two folds")
+        return found
+
 
 @dataclass(frozen=True)
 class Plainly(Maker):
@@ -108,38 +176,68 @@ class Plainly(Maker):
 STEP = 10
 """Boosting may end after every so many iterations."""
 
+SEEDS = 3
+"""Fits to all rows that are averaged where rows have times."""
+
 
 @dataclass(frozen=True)
 class Boosted(Maker):
     """Gradient boosting, with as many iterations as are best on held-out rows.
 
-    In the first fold their number is doubled until more do not pay; the other folds take as many.
+    One fit depends much on chance, so several are averaged: those without one fold each, or by
+    time, fits to all rows with other seeds. A held-out row is scored by an average, too: that of
+    the models without its fold and another one.
     """
 
     def fit(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
-        """Try numbers of iterations in each fold, and take the best one for all."""
-        several: list[list[Floats]] = []
-        losses, most = np.zeros(0), min(20 * STEP, self.estimator.max_iter)
+        """Find the number of iterations, and average."""
+        parts, stages, most = self._by_fold(task, rows, folds, done)
+        lost = np.zeros(len(stages[0]))
+        for (_, held), several in zip(folds, stages, strict=True):
+            lost += [task.losses(scores, rows.y[held]).sum() for scores in several]
+        best = int(lost.argmin())
+        settings = {"max_iter": min(STEP * (best + 1), most)}
+        held_out = np.full((len(rows), task.outputs), np.nan)
+        if folds.forward or folds.count < 3:
+            for (_, held), several in zip(folds, stages, strict=True):
+                held_out[held] = several[best]
+            seeds = self.estimator.random_state + np.arange(SEEDS)
+            models = []
+            for seed in seeds.tolist():
+                models.append(self.fitted_to(task, rows, folds, random_state=seed, **settings))
+                done("central model")
+            return Central(Averaged(tuple(models)), held_out, settings)
+        for part in parts:
+            families.cut_off(part.estimator, settings["max_iter"])
+        pairs = self._pairs(task, rows, folds, done, **settings)
+        # Row r of pairs[j] is scored without the fold of r and without j: so all of them count.
+        held_out = np.nanmean(pairs, axis=0)
+        return Central(Averaged(tuple(parts)), held_out, settings, pairs)
+
+    def _by_fold(
+        self, task: Task, rows: Rows, folds: Folds, done: Done
+    ) -> tuple[list[Fitted], list[list[Floats]], int]:
+        """Models without one fold each, and their scores of it after every few iterations.
+
+        In the first fold iterations are doubled until more do not pay; the others have as many.
+        """
+        parts: list[Fitted] = []
+        stages: list[list[Floats]] = []
+        most = min(20 * STEP, self.estimator.max_iter)
         for trains, held in folds:
             some, others, within = rows.take(trains), rows.take(held), folds.take(trains)
             while True:
                 part = self.fitted_to(task, some, within, max_iter=most)
-                stages = list(_stages(part, others, most))
-                lost = np.array([task.losses(scores, others.y).sum() for scores in stages])
+                found = list(_stages(part, others, most))
+                lost = np.array([task.losses(scores, others.y).sum() for scores in found])
                 enough = lost.argmin() < 0.8 * len(lost) or most >= self.estimator.max_iter
-                if several or enough:
+                if stages or enough:
                     break
                 most = min(2 * most, self.estimator.max_iter)
-            losses = losses + lost if several else lost
-            several.append(stages)
+            parts.append(part)
+            stages.append(found)
             done("central model")
-        best = int(losses.argmin())
-        held_out = np.full((len(rows), task.outputs), np.nan)
-        for (_, held), stages in zip(folds, several, strict=True):
-            held_out[held] = stages[best]
-        fitted = self.fitted_to(task, rows, folds, max_iter=min(STEP * (best + 1), most))
-        done("central model")
-        return Central(fitted, held_out)
+        return parts, stages, most
 
 
 def _stages(part: Fitted, rows: Rows, count: int) -> Iterator[Floats]:

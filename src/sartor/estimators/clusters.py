@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sartor.estimators.central import Central, Done, Fitted, Maker
+from sartor.estimators.central import Central, Done, Fitted, Maker, Scorer
 from sartor.estimators.encoders import Codes
 from sartor.estimators.folds import Folds
 from sartor.estimators.parts import Stored
@@ -61,14 +61,17 @@ class ByCluster(BaseEstimator, Stored):
         return [(k, mine) for k, mine in parts if len(mine)]
 
 
-def clusters_of(fitted: Fitted) -> Floats | None:
+def clusters_of(fitted: Scorer) -> Floats | None:
     """[clients] the cluster of each, NaN where it is not known; ``None`` if there are none."""
-    return fitted.encoded.levels[:, 0] if isinstance(fitted.estimator, ByCluster) else None
+    if isinstance(fitted, Fitted) and isinstance(fitted.estimator, ByCluster):
+        return fitted.encoded.levels[:, 0]
+    return None
 
 
-def placed(fitted: Fitted, rows: Rows, clients: int) -> Fitted:
+def placed(fitted: Scorer, rows: Rows, clients: int) -> Scorer:
     """The same, where clients without a cluster have the one that loses least on these rows."""
-    if (before := clusters_of(fitted)) is None:
+    before = clusters_of(fitted)
+    if before is None or not isinstance(fitted, Fitted):
         return fitted
     cluster = np.append(before, np.full(clients - len(before), np.nan))
     rows = rows.take(np.isnan(cluster[rows.owner]))

@@ -81,6 +81,12 @@ def fit(
     return estimator.fit(x, y, **known)
 
 
+def cut_off(booster: Any, iterations: int) -> None:
+    """Take back the iterations of scikit-learn's boosting after some, which it has no way for."""
+    if hasattr(booster, "_predictors"):  # and not one class alone
+        del booster._predictors[iterations:]
+
+
 def raw_scores(estimator: Any, x: Any, offset: Floats) -> Floats:
     """The scores of an estimator that was fitted with an offset."""
     if library(estimator) == "lightgbm":

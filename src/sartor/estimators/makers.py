@@ -11,9 +11,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from sartor.errors import ConfigError, nearest
 from sartor.estimators import families
+from sartor.estimators.candidates import CANDIDATES, GLOBAL, Candidate
 from sartor.estimators.central import Boosted, Maker, Plainly
-from sartor.estimators.choosing import CANDIDATES, GLOBAL, Candidate
 from sartor.estimators.clusters import Clustered
+from sartor.estimators.crossed import Crossed
 from sartor.estimators.encoders import By, Encoder, LinearColumns, WithCode, WithEffect
 from sartor.estimators.own import Own
 from sartor.estimators.rows import Rows
@@ -81,10 +82,19 @@ def candidates_for(
             if own.begins == "feature" and view.sees == "frame":
                 continue
             candidate = replace(candidate, approach=own)
+        if isinstance(candidate.approach, Crossed):
+            if rows.second is None:
+                continue
+            candidate = replace(candidate, approach=candidate.approach.prepared(rows, clients))
         if candidate.base in makers:
             found[name] = candidate
     if approach == "auto":
         return found
+    if isinstance(CANDIDATES[approach].approach, Crossed) and rows.second is None:
+        raise ConfigError(
+            f"approach={approach!r} needs a second grouping: name its column by second=..., in a "
+            "PersonalRegressor; or choose 'recalibrate'"
+        )
     if approach not in found:
         raise ConfigError(
             f"approach={approach!r} adds columns, and the estimator takes the frame as it is; let "
@@ -101,7 +111,7 @@ def booster(task: Task, rows: Rows, seed: int, **settings: Any) -> Any:
     """
     kind = HistGradientBoostingClassifier if task.classes else HistGradientBoostingRegressor
     usual = {
-        "learning_rate": 0.05,
+        "learning_rate": 0.08,
         "max_features": min(1.0, 1.2 / rows.x.shape[1] ** 0.5),
         "min_samples_leaf": int(np.clip(len(rows) / 1000, 20, 200)),
         "early_stopping": False,
@@ -111,5 +121,5 @@ def booster(task: Task, rows: Rows, seed: int, **settings: Any) -> Any:
 
 def _small(task: Task, rows: Rows, seed: int) -> Any:
     """Boosting for the rows of one client or one cluster."""
-    few = {"max_iter": 80, "learning_rate": 0.1, "max_leaf_nodes": 8, "min_samples_leaf": 20}
+    few = {"max_iter": 50, "learning_rate": 0.15, "max_leaf_nodes": 8, "min_samples_leaf": 20}
     return booster(task, rows, seed, **few)

@@ -11,10 +11,12 @@ import numpy.typing as npt
 
 from sartor.errors import DataError, nearest, warn
 from sartor.estimators.approaches import Added
-from sartor.estimators.central import Fitted
-from sartor.estimators.choosing import GLOBAL, Candidate
+from sartor.estimators.candidates import GLOBAL, Candidate
+from sartor.estimators.central import Scorer
 from sartor.estimators.clusters import clusters_of, placed
 from sartor.estimators.frames import UNKNOWN, Table
+from sartor.estimators.intervals import Intervals
+from sartor.estimators.mixing import mixed
 from sartor.estimators.rows import Rows
 from sartor.estimators.spelling import Spelling, listed
 from sartor.estimators.tasks import Task
@@ -38,6 +40,8 @@ class Models:
         central: the central models that they begin with.
         added: what was fitted beside them.
         dropped: clients that were dropped here; no file says who they were.
+        second: the number of each level of a second grouping.
+        intervals: how far labels are from predictions, for regression.
     """
 
     task: Task
@@ -46,9 +50,11 @@ class Models:
     rows: Ints
     names: Words
     candidates: Mapping[str, Candidate]
-    central: Mapping[str, Fitted]
+    central: Mapping[str, Scorer]
     added: Mapping[str, Added]
     dropped: frozenset[str] = field(default=frozenset(), metadata={"saved": False})
+    second: Mapping[str, int] = field(default_factory=dict)
+    intervals: Intervals | None = None
 
     def check(self) -> None:
         """Refuse what contradicts itself, with a ``ValueError``."""
@@ -60,6 +66,8 @@ class Models:
         for name, candidate in self.candidates.items():
             if not {GLOBAL, candidate.base} <= set(self.central):
                 raise ValueError(f"the central models of {name!r} are missing")
+            if not set(candidate.parts) <= set(self.candidates):
+                raise ValueError(f"parts of {name!r} are missing")
             if (candidate.approach is not None) != (name in self.added):
                 raise ValueError(f"{name!r} is not what was fitted")
 
@@ -72,7 +80,12 @@ class Models:
             self._warn_of_misspelt(table, "their rows get the global model")
         number = [*(self.ids.get(name, UNKNOWN) for name in table.ids), UNKNOWN]
         owner = np.array(number, np.int64)[table.client]  # the last one is of rows of nobody
-        return self.view.rows(table, owner, np.zeros(len(owner)) if y is None else y, weight)
+        second = None
+        if table.second is not None:
+            level = [*(self.second.get(name, UNKNOWN) for name in table.levels), UNKNOWN]
+            second = np.array(level, np.int64)[table.second]
+        y = np.zeros(len(owner)) if y is None else y
+        return self.view.rows(table, owner, y, weight, second)
 
     def _warn_of_misspelt(self, table: Table, then: str) -> None:
         """Warn of clients that are unknown, and were probably meant to be known ones."""
@@ -89,23 +102,31 @@ class Models:
     def scores(self, rows: Rows) -> Floats:
         """The scores of rows, each by the model of its client; others get the global model."""
         names = np.where(rows.owner >= 0, self.names[rows.owner], GLOBAL)
-        shared = [n for n, c in self.candidates.items() if c.base == GLOBAL or c.lambda_ < 1]
-        everybody = np.full((len(rows), self.task.outputs), np.nan)
-        asked = np.flatnonzero(np.isin(names, [GLOBAL, *shared]))
-        if len(asked):
-            everybody[asked] = self.global_scores(rows.take(asked))
-        found = everybody.copy()
-        for name, candidate in self.candidates.items():
+        found = np.full((len(rows), self.task.outputs), np.nan)
+        for name in self.candidates:
             mine = np.flatnonzero(names == name)
-            if name == GLOBAL or not len(mine):
-                continue
-            some, base = rows.take(mine), everybody[mine]
-            if candidate.base != GLOBAL:
-                base = self.central[candidate.base].scores(some)
-            mixed = self.added[name].scores(some, base) if name in self.added else base
-            if candidate.lambda_ < 1:
-                mixed = self.task.blend(mixed, everybody[mine], candidate.lambda_)
-            found[mine] = mixed
+            if len(mine):
+                found[mine] = self._scores_of(name, rows.take(mine), {})
+        return found
+
+    def _scores_of(self, name: str, rows: Rows, known: dict[str, Floats]) -> Floats:
+        """The scores of a candidate; those of central models are computed once."""
+
+        def central(base: str) -> Floats:
+            if base not in known:
+                known[base] = self.central[base].scores(rows)
+            return known[base]
+
+        candidate = self.candidates[name]
+        if candidate.parts:
+            parts = {part: self._scores_of(part, rows, known) for part in candidate.parts}
+            found = mixed(parts, candidate.parts)
+        else:
+            found = central(candidate.base)
+            if name in self.added:
+                found = self.added[name].scores(rows, found)
+        if candidate.lambda_ < 1:
+            found = self.task.blend(found, central(GLOBAL), candidate.lambda_)
         return found
 
     def global_scores(self, rows: Rows) -> Floats:
@@ -118,7 +139,9 @@ class Models:
         for number in self.ids.values():
             candidate = self.candidates[name := str(self.names[number])]
             clusters = clusters_of(self.central[candidate.base])
-            if name in self.added:
+            if candidate.parts:
+                own = True
+            elif name in self.added:
                 own = self.added[name].knows(number)
             else:
                 own = candidate.base != GLOBAL and clusters is None
@@ -173,8 +196,10 @@ class Models:
         reasons: dict[str, list[str]] = {}
         for number in clients:
             candidate = str(self.names[number])
-            if candidate in self.added:
-                why = self.added[candidate].unchanged(before.added[candidate], number)
+            parts = [p for p in self.candidates[candidate].parts or (candidate,) if p in self.added]
+            if parts:
+                whys = [self.added[p].unchanged(before.added[p], number) for p in parts]
+                why = "" if "" in whys else whys[0]
             elif (
                 number >= len(before.rows)
                 and clusters_of(self.central[self.candidates[candidate].base]) is not None
@@ -207,4 +232,5 @@ class Models:
             added={name: each.without(number) for name, each in self.added.items()},
             central={name: each.without(number) for name, each in self.central.items()},
             dropped=self.dropped | {client},
+            intervals=self.intervals and self.intervals.without(number),
         )

@@ -80,6 +80,14 @@ class Task:
         logs = special.log_softmax(scores, axis=1)
         return -np.asarray(logs[np.arange(len(y)), y.astype(np.int64)])
 
+    def slopes(self, scores: Floats, y: Floats) -> Floats:
+        """The derivatives of each row's loss by its scores."""
+        if not self.classes:
+            return 2 * (scores - y[:, None])
+        if self.classes == 2:
+            return np.asarray(special.expit(scores) - y[:, None])
+        return np.asarray(special.softmax(scores, axis=1) - (y[:, None] == np.arange(self.classes)))
+
     def blend(self, mine: Floats, others: Floats, lambda_: Floats | float) -> Floats:
         """Scores of λ · mine + (1 − λ) · others: predictions are mixed, not scores."""
         weight = np.asarray(lambda_, np.float64)[..., None] * np.ones((len(mine), 1))
