@@ -287,7 +287,7 @@ def test_nothing_else_is_imported(tmp_path, monkeypatch):
     [
         (["--client", "shpo", "--label", "back"], "client='shpo': no such column; did you mean 's"),
         (["--client", "shop", "--label", "bakc"], "label='bakc': no such column; did you mean 'b"),
-        (["--label", "back"], "Say --client COLUMN (data.client); it may be shop (8 values, 60"),
+        (["--label", "back"], "Say --client COLUMN (data.client); it may be shop (8 values, median"),
         (["--client", "shop"], "Say --label COLUMN (data.label); it may be "),
         (["--client", "shop", "--label", "day"], "label='day' holds dates"),
         (["--client", "shop", "--label", "shop"], "'shop' is both client and label"),

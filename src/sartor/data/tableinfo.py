@@ -127,7 +127,7 @@ def describe_table(
             truth = truth_of(columns["label"]) if label is not None else None
         facts = _facts(columns, truth)
         shift = _shift(table, Preparation(tuple(kinds)), columns, truth)
-    likely = {} if client is not None else _likely(table, {label, time})
+    likely = {} if client is not None else likely_clients(table, {label, time})
     return TableDescription(facts, tuple(kinds), _joined(notes), likely, shift, truth is not None)
 
 
@@ -211,7 +211,7 @@ def _shift(
     return order_shift(from_arrays(x if x.shape[1] else None, labels, clients))
 
 
-def _likely(table: Any, others: set[str | None]) -> dict[str, str]:
+def likely_clients(table: Any, others: set[str | None]) -> dict[str, str]:
     """Columns that look like the client: names or whole numbers that come several times."""
     found = []
     for place, name in enumerate(table.column_names):

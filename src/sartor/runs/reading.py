@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from sartor.data import encoding
 from sartor.data.dataset import assemble
 from sartor.data.federated import reading
 from sartor.data.files import is_table
+from sartor.data.notes import codes_of
 from sartor.data.preparing import plain
+from sartor.data.tableinfo import likely_clients
 from sartor.data.tables import is_parquet
 from sartor.errors import ConfigError, DataError, FileError, nearest
 from sartor.runs.labels import FEW_CLASSES, labels_of
@@ -138,30 +140,24 @@ def _roles(table: Any, data: Table, split: Table) -> dict[str, str]:
 
 def _proposals(table: Any, role: str, data: Table) -> str:
     """Columns that look like one of clients, or like a label."""
-    found = []
-    for name in table.column_names:
-        values = plain(table[name])
-        if (
-            name in data.values()
-            or pa.types.is_nested(values.type)
-            or pa.types.is_null(values.type)
-        ):
-            continue
-        several = pc.count_distinct(values).as_py()
-        rows = len(values) / max(several, 1)
-        floats = pa.types.is_floating(values.type) or encoding.is_date(values.type)
-        if role == "client" and several > 2 and rows >= FEW_CLASSES / 2 and not floats:
-            order = (not encoding.is_text(values.type), -several)
-            found.append((order, f"{name} ({several:,} values, {rows:,.0f} rows each)"))
-        if role == "label" and several > 1 and not encoding.is_date(values.type):
-            number = not encoding.is_text(values.type)
-            if number or several <= FEW_CLASSES:
-                order = (several > FEW_CLASSES, several)
-                found.append((order, f"{name} ({several:,} values)"))
+    taken: set[str | None] = {data.get(key) for key in ("client", "label", "time", "groups")}
+    if role == "client":
+        found = [f"{name} ({text})" for name, text in likely_clients(table, taken).items()]
+    else:
+        found = [f"{name} ({n:,} values)" for n, name in sorted(_likely_labels(table, taken))]
     if not found:
         return f"there is {', '.join(table.column_names[:30])}"
-    best = ", ".join(words for _, words in sorted(found)[:NAMED])
-    return f"it may be {best}"
+    return f"it may be {', '.join(found[:NAMED])}"
+
+
+def _likely_labels(table: Any, taken: set[str | None]) -> Iterator[tuple[int, str]]:
+    """Columns that may be labels, with the number of different values: few words, or numbers."""
+    for name in table.column_names:
+        values = plain(table[name])
+        several = len(np.unique(codes_of(values)))
+        words = encoding.is_text(values.type) or encoding.is_date(values.type)
+        if name not in taken and several > 1 and (several <= FEW_CLASSES or not words):
+            yield several, name
 
 
 def _missing(values: Any) -> Any:

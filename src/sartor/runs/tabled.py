@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sartor.data.notes import notes_on
 from sartor.errors import ConfigError, DataError, FileError, SartorError, warn
 from sartor.estimators import PersonalClassifier, PersonalRegressor
 from sartor.estimators.findings import effects_of, findings
@@ -59,6 +60,7 @@ def run_table(
             seconds["evaluate"] = time.perf_counter() - began - sum(seconds.values())
         results = {
             **_results("table", config, rows, model, found, warned, seconds),
+            "columns": _noted(found["columns"], rows, model),
             "config": config.to_table(),
             "command": "sartor run config.toml --out DIRECTORY",
         }
@@ -91,6 +93,7 @@ def advise_table(config: TableConfig, out: Path, progress: bool | None = None) -
             seconds["fit"] = time.perf_counter() - began - sum(seconds.values())
         results = {
             **_results("table advice", config, rows, model, found, warned, seconds),
+            "columns": _noted(found["columns"], rows, model),
             "config": config.to_table(),
             "command": "sartor advise DIRECTORY --out ANOTHER  # its data and settings",
         }
@@ -178,6 +181,16 @@ def _results(
         "warnings": list(warned), **origin,
         "wall_seconds": {name: round(taken, 1) for name, taken in seconds.items()},
     })  # fmt: skip
+
+
+def _noted(columns: list[Any], rows: Rows, model: Any) -> list[dict[str, Any]]:
+    """Columns with all that people should know of them, also beside the label and the client."""
+    x, y = rows.part(~rows.test)
+    beside = {"client": x[model.client].combine_chunks(), "label": pa.array(y)}
+    found: dict[str, list[str]] = {}
+    for name, what in notes_on(x, model.models_.view.preparation.kinds, beside):
+        found.setdefault(name, []).append(what)
+    return [{**one, "attention": "; ".join(found.get(one["name"], ()))} for one in columns]
 
 
 def how_held_out(config: TableConfig) -> str:
