@@ -12,7 +12,7 @@ from sartor.checking import AnyPath, checks_arguments
 from sartor.engine import Engine
 from sartor.errors import ConfigError
 from sartor.estimators import PersonalClassifier, PersonalRegressor
-from sartor.estimators.store import FORMAT
+from sartor.estimators.store import FORMAT, MANIFEST, OURS
 from sartor.models import Model
 from sartor.personal import PersonalModels
 from sartor.personal import load as load_models
@@ -42,7 +42,7 @@ def load(
         What was saved. Clients' models in JAX are read one at a time, when asked for.
     """
     path = Path(directory).expanduser()
-    if _format_of(path) == FORMAT:
+    if _is_estimator(path):
         for name, value in {"model": model, "local": local, "engine": engine}.items():
             if value is not None:
                 raise ConfigError(
@@ -58,10 +58,12 @@ def load(
     return load_models(directory, model=model, local=local, engine=engine)
 
 
-def _format_of(path: Path) -> str | None:
-    """What a manifest says that a directory holds; its reader says what is wrong with others."""
+def _is_estimator(path: Path) -> bool:
+    """Whether a directory holds an estimator; the reader says what is wrong with it."""
     try:
-        found = json.loads((path / "manifest.json").read_bytes())
+        found = json.loads((path / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        return path.is_dir() and any(OURS.fullmatch(file.name) for file in path.iterdir())
     except (OSError, ValueError, RecursionError):
-        return None
-    return found.get("format") if isinstance(found, dict) else None
+        found = None
+    return isinstance(found, dict) and found.get("format") == FORMAT

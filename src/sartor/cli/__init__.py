@@ -18,11 +18,12 @@ from sartor.cli.reproduce import reproduce_app
 from sartor.cli.tables import predict_command, update_command
 from sartor.data import ClientData
 from sartor.errors import ConfigError, SartorError, nearest
+from sartor.estimators import CANDIDATES
 from sartor.experiments.pages import PAGES
 from sartor.models import FACTORIES
 from sartor.personal import ALGORITHMS as PERSONAL
 from sartor.report import write_report
-from sartor.runs import TableConfig, advice_config, advise_run, run
+from sartor.runs import TableConfig, advice_config, advise_run, named, run
 from sartor.runs.advised import OPTIONS
 from sartor.runs.asked import advice_asked, run_asked
 from sartor.runs.config import GENERATORS, IMPORT
@@ -89,6 +90,7 @@ def run_command(
     client: options.ClientColumn = None,
     label: options.LabelColumn = None,
     features: options.FeatureColumns = None,
+    second: options.SecondColumn = None,
     time: options.TimeColumn = None,
     groups: options.GroupColumn = None,
     model: options.TableModel = None,
@@ -106,8 +108,9 @@ def run_command(
     The directory of a table's run holds a config.toml, which does the same again.
     """
     columns = options.given(
-        client=client, label=label, features=features, time=time, groups=groups, task=task
-    )
+        client=client, label=label, features=features, second=second, time=time, groups=groups,
+        task=task,
+    )  # fmt: skip
     given = options.given(model=model, approach=approach, test=test, seed=seed)
     settings = run_asked(config, columns, given, overrides or [])
     directory = out or options.RUNS / config.stem
@@ -138,6 +141,7 @@ def advise_command(
     ] = None,
     approach: options.Approach = None,
     task: options.Task = None,
+    second: options.SecondColumn = None,
     bound: Annotated[
         float | None,
         typer.Option(
@@ -173,15 +177,15 @@ def advise_command(
         client=client, label=label, domain=domain, features=features, time=time, groups=groups
     )
     rules = options.given(bound=bound, delta=delta, folds=folds)
-    estimators = options.given(task=task, approach=approach)
+    more = options.given(second=second, task=task)
     given = options.given(model=model, approach=approach, seed=seed) | rules
-    asked = advice_asked(source, columns | options.given(task=task), given, overrides or [])
+    asked = advice_asked(source, columns | more, given, overrides or [])
     if asked is not None:
         with options.stoppable(resume=True, kept=options.NOTHING_KEPT):
             found = advise_table(asked, out)
         typer.echo("\n".join(lines_about(found, out)))
         return
-    for name in estimators:
+    for name in more | options.given(approach=approach):
         raise ConfigError(f"--{name} is for estimators of tables, and not for models in JAX")
     changes = [*(overrides or []), *(f"advice.{key}={value}" for key, value in rules.items())]
     config = advice_config(source, overrides=changes, columns=columns, model=model, seed=seed)
@@ -211,6 +215,8 @@ def settings_command(
     if name is None:
         typer.echo(f"central: {', '.join(CENTRAL)}\npersonal: {', '.join(PERSONAL)}")
         typer.echo(f"model: {', '.join(FACTORIES)}\nlearning_rate: {', '.join(steps)}")
+        typer.echo(f"model, for tables: {', '.join(named.NAMES)} {named.OTHERS}")
+        typer.echo(f"approach: auto, {'; '.join(CANDIDATES)}")
         typer.echo(f"tables: {', '.join(tables)}")
         return
     same = [key for key in known if key.lower() == name.lower()]

@@ -35,6 +35,10 @@ TimeColumn = Annotated[
 GroupColumn = Annotated[
     str | None, typer.Option(help="Column with groups of rows that stay together.")
 ]
+SecondColumn = Annotated[
+    str | None,
+    typer.Option(help="Second client column, such as the region (tables, regression only)."),
+]
 TableModel = Annotated[
     str | None,
     typer.Option(

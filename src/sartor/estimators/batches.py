@@ -54,7 +54,8 @@ class Summary:
                 f"({self.unknown.total():,} of {self.rows:,} rows): {listed(names, meant, 10)}"
             )
         if self.nobody:
-            warn(f"{self.nobody:,} rows have no client and are predicted by the global model")
+            what = "1 row has" if self.nobody == 1 else f"{self.nobody:,} rows have"
+            warn(f"{what} no client and the global model's prediction")
 
 
 def predict_file(
@@ -105,7 +106,8 @@ def _chunk_of(model: Any, interval: float | None) -> Chunk:
     """How a chunk becomes columns of predictions."""
     if interval is not None and not 0 < interval < 1:
         raise ConfigError(f"--interval must be between 0 and 1, such as 0.9 (got {interval})")
-    if interval is not None and not hasattr(model, "predict_interval"):
+    has_intervals = hasattr(model, "models_") and model.models_.intervals is not None
+    if interval is not None and not has_intervals:
         raise ConfigError("these models have no intervals; leave out --interval")
     if isinstance(model, PersonalModels):
         return lambda columns, table, summary: _of_jax(model, columns, table, summary)
@@ -131,11 +133,9 @@ def _of_table(
             said[f"probability_{label}"] = chance
     else:
         said["prediction"] = scores[:, 0]
-    if interval is not None:
-        said["lower"], said["upper"] = np.asarray(
-            model.predict_interval(frame, interval, **({} if clients is None else
-                                                       {"client": clients}))
-        ).T  # fmt: skip
+    if interval is not None and models.intervals is not None:
+        width = models.intervals.half_width(rows.owner, interval)
+        said["lower"], said["upper"] = scores[:, 0] - width, scores[:, 0] + width
     said["model"] = models.used(rows.owner)
     _count(summary, said["model"], found.client, found.ids, models.ids)
     return said

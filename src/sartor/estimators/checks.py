@@ -10,7 +10,11 @@ import numpy.typing as npt
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, column_or_1d
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    column_or_1d,
+)
 
 from sartor.checking import misfit, shown
 from sartor.errors import ConfigError, DataError
@@ -141,16 +145,20 @@ def as_targets(y: Any) -> Floats:
     return found
 
 
-def as_weights(sample_weight: Any, rows: int) -> Floats | None:
-    """Weights of rows, none of which is negative."""
+def with_weight(table: Table, y: Any, sample_weight: Any) -> tuple[Table, Any, Floats | None]:
+    """Rows, labels and weights. Rows of no weight are left out, as if they were not there."""
+    y = as_labels(y)
+    check_consistent_length(table.client, y)
     if sample_weight is None:
-        return None
-    found: Floats = _check_sample_weight(
-        sample_weight, np.zeros((rows, 1)), ensure_non_negative=True
-    )
-    if not np.isfinite(found.sum()):
+        return table, y, None
+    like = np.zeros((len(y), 1))
+    weight: Floats = _check_sample_weight(sample_weight, like, ensure_non_negative=True)
+    if not np.isfinite(weight.sum()):
         raise DataError("the sum of sample_weight is infinite; scale the weights down")
-    return found
+    if weight.all() or not weight.any():
+        return table, y, weight
+    kept = np.flatnonzero(weight)
+    return table.take(kept), y[kept], weight[kept]
 
 
 def refuse_label_among(table: Table, y: Any) -> None:

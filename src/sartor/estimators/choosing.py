@@ -1,43 +1,87 @@
-"""Which candidate for which client: the evidence of held-out rows is pooled, and then guarded."""
+"""Which candidate, and for whom: the evidence of held-out rows is pooled, and then guarded.
+
+All clients get the candidate that clearly pays on all held-out rows together. What differs between
+clients is estimated inside of candidates, with shrinkage. But a client keeps the global model if it
+would not see the gain.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sartor.advice.decide import Decision, best, decide
-from sartor.advice.holdout import HeldOutLosses
 from sartor.estimators.candidates import GLOBAL
 from sartor.estimators.folds import Folds
 from sartor.estimators.rows import Rows
 from sartor.estimators.trying import Tried
-from sartor.evaluation.shrinkage import client_means
+from sartor.evaluation.shrinkage import client_means, posterior
 from sartor.types import Floats, Ints
 
-SEEN = 0.5
-"""Clients keep the global model if they would not see a gain on as many rows as they have: if it is
-less than so many standard deviations of the mean of their rows."""
+PAYS = 2.0
+"""A candidate pays if its mean gain is more than so many standard errors."""
+
+SEEN = 1.0
+"""Clients keep the global model if their expected gain is less than so many standard deviations of
+the mean of as many rows as they have: they would hardly see it."""
+
+Words = npt.NDArray[np.str_]
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A candidate for each client.
+class Decision:
+    """What was decided; mappings from candidates to [clients] arrays.
 
     Attributes:
-        name: [clients] the candidate.
-        kept: [clients] whether it is the global model because the gain would not be seen.
-        decision: the reasons.
+        name: [clients] the candidate of each.
+        kept: [clients] whether a client keeps the global model although another candidate pays.
+        gain: the expected gain over the global model: how much smaller the loss is.
+        deviation: the standard deviation of the expected gain.
+        observed: the mean gain on the client's own held-out rows; NaN if it has none.
+        pays: for each candidate, its mean gain over all held-out rows, and the standard error.
+        paid: [clients] the mean gain on held-out rows of what other folds would have decided; NaN
+            for clients without such rows.
+        loss: [clients] the mean loss of the global model on held-out rows; NaN likewise.
     """
 
-    name: npt.NDArray[np.str_]
+    name: Words
     kept: npt.NDArray[np.bool_]
-    decision: Decision
+    gain: Mapping[str, Floats]
+    deviation: Mapping[str, Floats]
+    observed: Mapping[str, Floats]
+    pays: Mapping[str, tuple[float, float]]
+    paid: Floats
+    loss: Floats
 
 
-def choose(tried: Tried, rows: Rows, folds: Folds, size: Ints) -> Chosen:
-    """The candidate of each client, by losses on held-out rows and with shrinkage (see advice).
+class Gains(NamedTuple):
+    """Gains over the global model on held-out rows.
+
+    Attributes:
+        of: for each candidate, [rows].
+        owner: [rows] the client of each.
+        fold: [rows] the fold of each.
+        size: [clients] how many rows each client has, held out or not.
+        weight: [rows] how much each counts.
+    """
+
+    of: dict[str, Floats]
+    owner: Ints
+    fold: Ints
+    size: Ints
+    weight: Floats
+
+    def only(self, where: npt.NDArray[np.bool_]) -> Gains:
+        """Those of some rows."""
+        of = {name: gains[where] for name, gains in self.of.items()}
+        return Gains(of, self.owner[where], self.fold[where], self.size, self.weight[where])
+
+
+def choose(tried: Tried, rows: Rows, folds: Folds, size: Ints) -> Decision:
+    """Decide by losses on held-out rows.
 
     Args:
         tried: the losses.
@@ -47,34 +91,75 @@ def choose(tried: Tried, rows: Rows, folds: Folds, size: Ints) -> Chosen:
     """
     there = folds.decisive & (rows.owner >= 0)
     there &= np.all([np.isfinite(v) for v in tried.losses.values()], axis=0)
-    which = np.flatnonzero(there)
-    which = which[np.argsort(rows.owner[which], kind="stable")]
-    owner = rows.owner[which]
-    losses = HeldOutLosses(
-        owner,
-        {name: values[which] for name, values in tried.losses.items()},
-        size[owner],
-        folds.number[which],
-    )
-    decision = decide(losses, None, size)
-    name = best(decision.score)
-    kept = (name != GLOBAL) & ~_seen(losses, decision, name, size)
-    return Chosen(np.where(kept, GLOBAL, name), kept, decision)
+    losses = {name: values[there] for name, values in tried.losses.items()}
+    of = {name: losses[GLOBAL] - v for name, v in losses.items() if name != GLOBAL}
+    weight = np.ones(there.sum()) if rows.weight is None else rows.weight[there]
+    gains = Gains(of, rows.owner[there], folds.number[there], size, weight)
+    nothing = np.zeros(len(size))
+    gain, deviation, observed = {GLOBAL: nothing}, {GLOBAL: nothing}, {}
+    for each in of:
+        gain[each], deviation[each], observed[each] = _expected(gains, each)
+    name, kept = _decide(gains)
+    loss, _ = client_means(losses[GLOBAL], gains.owner, len(size))
+    pays = {each: mean_and_error(gains, each) for each in of}
+    return Decision(name, kept, gain, deviation, observed, pays, _paid(gains), loss)
 
 
-def _seen(
-    losses: HeldOutLosses, decision: Decision, name: npt.NDArray[np.str_], size: Ints
-) -> npt.NDArray[np.bool_]:
-    """Whether a client would see the gain of its candidate on as many rows as it has."""
-    found = np.ones(len(size), np.bool_)
-    counts = np.bincount(losses.owner, minlength=len(size))
-    for candidate in np.unique(name).tolist():
-        if candidate == GLOBAL:
-            continue
-        gains: Floats = losses.loss[GLOBAL] - losses.loss[candidate]
-        of_mean = client_means(gains, losses.owner, len(size))[1]
+def mean_and_error(gains: Gains, name: str) -> tuple[float, float]:
+    """A candidate's mean gain over all rows, and its standard error.
+
+    Rows of one client are alike, and so are those of one fold, which were scored by the same model
+    and may be of one time or group. Both add to the error.
+    """
+    values, weight = gains.of[name], gains.weight
+    total = max(float(weight.sum()), 1e-300)
+    mean = float((values * weight).sum()) / total
+    apart = weight * (values - mean) / total
+    alone = float(np.square(apart).sum())
+    by_client = float(np.square(np.bincount(gains.owner, apart)).sum())
+    there, fold = np.unique(gains.fold, return_inverse=True)
+    by_fold = 0.0
+    if len(there) > 1:
+        means = np.bincount(fold, values * weight) / np.maximum(np.bincount(fold, weight), 1e-300)
+        by_fold = float(means.var(ddof=1)) / len(there)
+    return mean, float(np.sqrt(max(alone, by_client) + by_fold))
+
+
+def _decide(gains: Gains) -> tuple[Words, npt.NDArray[np.bool_]]:
+    """The candidate of each client, and who keeps the global model although another one pays."""
+    best, surely = GLOBAL, 0.0
+    for name in gains.of:
+        mean, error = mean_and_error(gains, name)
+        if mean > PAYS * error and mean - error > surely:
+            best, surely = name, mean - error
+    kept = np.zeros(len(gains.size), np.bool_)
+    if best != GLOBAL:
+        gain, deviation, _ = _expected(gains, best)
+        counts = np.bincount(gains.owner, minlength=len(kept))
+        _, of_mean = client_means(gains.of[best], gains.owner, len(kept))
         of_row = np.nanmax(of_mean * np.where(counts, counts, np.nan))  # one for all clients
-        spread = np.sqrt(decision.deviation[candidate] ** 2 + of_row / np.maximum(size, 1))
-        mine = name == candidate
-        found[mine] = (decision.gain[candidate] > SEEN * spread)[mine]
-    return found
+        kept = gain < SEEN * np.sqrt(deviation**2 + of_row / np.maximum(gains.size, 1))
+    return np.where(kept, GLOBAL, best), kept
+
+
+def _expected(gains: Gains, name: str) -> tuple[Floats, Floats, Floats]:
+    """Each client's expected gain, its standard deviation, and the gain on its own rows."""
+    mean, variance = client_means(gains.of[name], gains.owner, len(gains.size), gains.fold)
+    found = posterior(mean, variance, gains.size)
+    return found.mean, found.deviation, mean
+
+
+def _paid(gains: Gains) -> Floats:
+    """Each client's mean gain on held-out rows of what other folds would have decided."""
+    found = np.full(len(gains.owner), np.nan)
+    for fold in np.unique(gains.fold):
+        held = gains.fold == fold
+        if held.all():
+            break
+        name, _ = _decide(gains.only(~held))
+        mine = name[gains.owner]
+        of = {GLOBAL: np.zeros(len(mine)), **gains.of}
+        for each in np.unique(mine[held]).tolist():
+            found = np.where(held & (mine == each), of[each], found)
+    known = np.isfinite(found)
+    return client_means(found[known], gains.owner[known], len(gains.size))[0]

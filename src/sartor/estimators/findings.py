@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from sklearn.base import is_classifier
 
-from sartor.advice.decide import Decision
 from sartor.errors import SartorError
-from sartor.estimators.choosing import CANDIDATES, GLOBAL
+from sartor.estimators.candidates import CANDIDATES, GLOBAL
+from sartor.estimators.choosing import Decision
 from sartor.estimators.evaluating import NOBODY
 from sartor.estimators.models import Models
 from sartor.evaluation import Scores, mean_interval
@@ -84,8 +84,7 @@ def findings(model: Any, scores: Scores | None, measures: Any) -> tuple[dict[str
 
 def words_of(models: Models, name: str) -> str:
     """What a candidate is, for people."""
-    found = models.candidates.get(name) or CANDIDATES.get(name)
-    return name if found is None else found.words
+    return (models.candidates.get(name) or CANDIDATES[name]).words
 
 
 def effects_of(model: Any) -> Any:
@@ -107,6 +106,8 @@ def effects_that_differ(table: Any) -> list[dict[str, Any]]:
     if table is None:
         return []
     names = np.array(table["column"].to_pylist(), object)
+    if "class" in table.column_names:
+        names = names + np.array([f" ({name})" for name in table["class"].to_pylist()], object)
     clients = np.array(table["client"].to_pylist(), object)
     effect, deviation = (
         np.array(table[name].to_pylist(), float) for name in ("effect", "deviation")
@@ -218,6 +219,8 @@ def _why(model: Any, which: npt.NDArray[np.int64], names: Sequence[str]) -> list
     """Why clients keep the global model; empty for those who have another one."""
     models: Models = model.models_
     alike = all(name == GLOBAL for name in names)
+    decision: Decision | None = model.decision_
+    small = np.zeros(0, np.bool_) if decision is None else decision.kept
     found = []
     for client, name in zip(which.tolist(), names, strict=True):
         failed: Mapping[int, str] = getattr(models.added.get(name), "failed", {})
@@ -227,6 +230,8 @@ def _why(model: Any, which: npt.NDArray[np.int64], names: Sequence[str]) -> list
             found.append("as asked")
         elif alike:
             found.append("no approach clearly pays on held-out rows")
+        elif client < len(small) and small[client]:
+            found.append("its gain would be too small to be seen on its rows")
         elif models.rows[client] < FEW_ROWS:
             found.append("few rows")
         else:
@@ -235,7 +240,7 @@ def _why(model: Any, which: npt.NDArray[np.int64], names: Sequence[str]) -> list
 
 
 def _expected(model: Any) -> dict[str, Any] | None:
-    """The gain of deciding by one half of the held-out rows, on the other half; over clients."""
+    """The gain on held-out rows of what other folds would have decided, over clients."""
     decision: Decision | None = model.decision_
     if decision is None:
         return None
@@ -249,7 +254,7 @@ def _expected(model: Any) -> dict[str, Any] | None:
     ends = np.array([mean, low, high])
     shown = shown_gain(ends, np.full(3, loss.mean()), kind).tolist()
     return {
-        "gain": mean, "loss": float(loss.mean()), "trust": decision.trust, "rough": rough,
+        "gain": mean, "loss": float(loss.mean()), "rough": rough,
         "shown": {"mean": shown[0], "low": shown[1], "high": shown[2], "rough": rough},
     }  # fmt: skip
 
@@ -261,10 +266,11 @@ def _tried(model: Any, chosen: Mapping[str, int]) -> list[dict[str, Any]]:
         return []
     there = np.all([np.isfinite(values) for values in tried.losses.values()], axis=0)
     means = {name: float(values[there].mean()) for name, values in tried.losses.items()}
+    known = tried.candidates({**CANDIDATES, **model.models_.candidates})
     found = []
     for name, loss in means.items():
         row: dict[str, Any] = {
-            "name": name, "words": words_of(model.models_, name), "loss": loss,
+            "name": name, "words": known[name].words, "loss": loss,
             "share": 1 - loss / means[GLOBAL] if means[GLOBAL] else 0.0,
             "seconds": round(tried.seconds.get(name, 0.0), 2), "clients": chosen.get(name, 0),
             "gain": None,

@@ -81,4 +81,7 @@ def make_folds(
     place = np.empty(len(owner), np.int64)
     place[order] = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     first = (mix(seed, "first fold", np.arange(len(sizes))) % np.uint64(count)).astype(np.int64)
-    return Folds((place + first[owner]) % count, count)
+    there, number = np.unique((place + first[owner]) % count, return_inverse=True)
+    if len(there) == 1:  # of clients with one row each
+        number = np.arange(len(owner)) % count
+    return Folds(number.astype(np.int64), int(number.max(initial=0)) + 1)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import validate_data
 
 from sartor.data import encoding
@@ -18,7 +19,7 @@ from sartor.types import Floats, Ints
 UNKNOWN = -1
 """The number of a client that is not known."""
 
-ROLES = ("client", "time", "groups")
+ROLES = ("client", "second", "time", "groups")
 """Settings that name columns."""
 
 
@@ -32,6 +33,9 @@ class Table(NamedTuple):
         ids: the clients, as texts; none if there are no clients.
         time: [rows] when rows were seen; ``None`` if unknown.
         groups: [rows] numbers of what belongs together; ``None`` if unknown.
+        second: [rows] the number of each row's level of a second grouping among ``levels``, and −1
+            for none; ``None`` if there is no second grouping.
+        levels: the levels, as texts.
     """
 
     features: Any
@@ -40,10 +44,32 @@ class Table(NamedTuple):
     ids: tuple[str, ...]
     time: Floats | None
     groups: Ints | None
+    second: Ints | None = None
+    levels: tuple[str, ...] = ()
+
+    def take(self, which: Ints) -> Table:
+        """Some rows, by their numbers. Clients of whom there are none are not known."""
+        client, ids = _used(self.client[which], self.ids)
+        second, levels = self.second, self.levels
+        if second is not None:
+            second, levels = _used(second[which], levels)
+        return Table(
+            self.features.take(pa.array(which)), _safe_indexing(self.frame, which), client, ids,
+            None if self.time is None else self.time[which],
+            None if self.groups is None else self.groups[which], second, levels,
+        )  # fmt: skip
+
+
+def _used(number: Ints, names: tuple[str, ...]) -> tuple[Ints, tuple[str, ...]]:
+    """Clients by number, and the names of those of whom there are rows."""
+    there = np.unique(number[number >= 0])
+    place = np.full(len(names) + 1, UNKNOWN)
+    place[there] = np.arange(len(there))
+    return place[number], tuple(names[k] for k in there)
 
 
 def read(estimator: Any, x: Any, client: Any = None, *, fitting: bool) -> Table:
-    """Take a table apart, as the settings ``client``, ``time`` and ``groups`` of an estimator say.
+    """Take a table apart, as the settings of an estimator that name columns say.
 
     Args:
         estimator: it learns the names of the columns while it is fitted, and compares them later.
@@ -54,6 +80,13 @@ def read(estimator: Any, x: Any, client: Any = None, *, fitting: bool) -> Table:
     x = pa.table(x) if isinstance(x, pa.RecordBatch) else x
     if hasattr(x, "columns"):
         names = _names(x)
+        if not names:
+            raise DataError("0 feature(s): the frame has no columns; give some to learn from")
+        if len({isinstance(name, str) for name in names}) > 1:
+            raise DataError(
+                f"some names of columns are texts and others are not ({names[:20]}); make them all "
+                "texts: X.columns = X.columns.astype(str)"
+            )
         if twice := [name for name in names if names.count(name) > 1]:
             raise DataError(f"two columns are called {twice[0]!r}; rename one")
         roles = _roles(estimator, names, client, fitting)
@@ -61,7 +94,7 @@ def read(estimator: Any, x: Any, client: Any = None, *, fitting: bool) -> Table:
         kept = _without(x, unused)
         validate_data(estimator, kept, reset=fitting, skip_check_array=True)
         columns = as_table(x)
-        frame = _without(kept, [roles["client"]] if "client" in roles else [])
+        frame = _without(kept, [roles[role] for role in ("client", "second") if role in roles])
         features = columns.select([str(name) for name in _names(frame)])
     else:
         x = validate_data(estimator, x, reset=fitting, dtype=None, ensure_all_finite="allow-nan")
@@ -85,7 +118,11 @@ def read(estimator: Any, x: Any, client: Any = None, *, fitting: bool) -> Table:
         time = encoding.as_times(columns[str(roles["time"])], str(roles["time"]))
     if fitting and "groups" in roles:
         groups, _ = encoding.numbered(columns[str(roles["groups"])], str(roles["groups"]))
-    return Table(features, frame, owner, ids, time, groups)
+    second: Ints | None = None
+    levels: tuple[str, ...] = ()
+    if "second" in roles:
+        second, levels = _clients(columns[str(roles["second"])], f"second={roles['second']!r}")
+    return Table(features, frame, owner, ids, time, groups, second, levels)
 
 
 def _roles(estimator: Any, names: list[Any], client: Any, fitting: bool) -> dict[str, Any]:
@@ -95,7 +132,7 @@ def _roles(estimator: Any, names: list[Any], client: Any, fitting: bool) -> dict
         del asked["client"]
     found = {role: name for role, name in asked.items() if name in names}
     for role, name in asked.items():
-        if name is None or name in names or not (fitting or role == "client"):
+        if name is None or name in names or not (fitting or role in ("client", "second")):
             continue
         if isinstance(names[0], int):
             raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils import _safe_indexing
 
+from sartor.errors import warn
 from sartor.estimators import families
 from sartor.estimators.approaches import Added, Approach
 from sartor.estimators.rows import Rows
@@ -77,18 +79,28 @@ class OwnEstimators(Added):
         return self.failed.get(client, "")
 
     def scores(self, rows: Rows, central: Floats) -> Floats:
-        """The scores of rows."""
-        found = central.copy()
+        """The scores of rows. Those that an estimator cannot predict keep the central scores."""
+        found, errors = central.copy(), []
         for client, mine in _clients(rows.owner):
             if client in self.models:
                 x, base = _safe_indexing(rows.x, mine), central[mine]
-                model = self.models[client]
-                if self.begins == "offset":
-                    found[mine] = families.raw_scores(model, x, base)
-                else:
-                    seen = np.concatenate([x, base], axis=1) if self.begins == "feature" else x
-                    found[mine] = self.task.scores_of(model, seen)
+                try:
+                    found[mine] = _scores(self.task, self.begins, self.models[client], x, base)
+                except Exception as error:  # such as a word that the client's rows did not have
+                    errors.append(f"{type(error).__name__}: {error}")
+        if errors:
+            warn(
+                f"the estimators of {len(errors):,} clients could not predict their rows, which get "
+                f"the central model ({errors[0]})"
+            )
         return found
+
+
+def _scores(task: Task, begins: Begins, model: Any, x: Any, base: Floats) -> Floats:
+    """The scores of one client's rows by its estimator."""
+    if begins == "offset":
+        return families.raw_scores(model, x, base)
+    return task.scores_of(model, np.concatenate([x, base], axis=1) if begins == "feature" else x)
 
 
 @dataclass(frozen=True)
@@ -129,7 +141,7 @@ class Own(Approach):
         taken = []
         for client in some:
             began, mine = time.perf_counter(), np.flatnonzero(rows.owner == client)
-            with one_thread():
+            with one_thread(), contextlib.suppress(Exception):  # which the fit notes
                 self._fit_one(task, rows, central, mine, self._few(rows))
             taken.append(time.perf_counter() - began)
         return float(np.interp(sizes[order], sizes[some], taken).sum())
@@ -141,6 +153,9 @@ class Own(Approach):
             try:
                 with one_thread():
                     model = self._fit_one(task, rows, central, mine, others)
+                    if model is not None:
+                        x, base = _safe_indexing(rows.x, mine), central[mine]
+                        _scores(task, self.begins, model, x, base)  # or it cannot predict
             except Exception as error:  # whatever the estimator does
                 failed[client] = f"{type(error).__name__}: {error}"
                 continue

@@ -9,27 +9,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-)
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from sartor.advice.decide import Decision
 from sartor.checking import AnyPath
 from sartor.errors import ConfigError, DataError
-from sartor.estimators import choosing, evaluating, reporting, store
-from sartor.estimators.choosing import GLOBAL
+from sartor.estimators import checks, choosing, evaluating, reporting, store
+from sartor.estimators.candidates import GLOBAL, MIXTURE
 from sartor.estimators.folds import make_folds
 from sartor.estimators.frames import Table, read
+from sartor.estimators.intervals import Intervals, check_level
+from sartor.estimators.listing import effects_of
 from sartor.estimators.makers import candidates_for, makers_for
-from sartor.estimators.models import Models
+from sartor.estimators.models import Models, Words
+from sartor.estimators.rows import Rows
 from sartor.estimators.tasks import Task
+from sartor.estimators.trying import Trial, Tried
 from sartor.estimators.views import View
 from sartor.evaluation import Scores
 from sartor.evaluation.measures import Measure
+from sartor.progress import Bar
 from sartor.types import Floats
 
 
@@ -41,6 +39,7 @@ class _Personal(BaseEstimator):
         estimator: Any = None,
         *,
         client: str | int | None = None,
+        second: str | int | None = None,
         approach: str = "auto",
         time: str | int | None = None,
         groups: str | int | None = None,
@@ -48,9 +47,11 @@ class _Personal(BaseEstimator):
         folds: int = 5,
         budget: float = 600.0,
         random_state: int = 0,
+        progress: bool | None = False,
     ) -> None:
         self.estimator = estimator
         self.client = client
+        self.second = second
         self.approach = approach
         self.time = time
         self.groups = groups
@@ -58,6 +59,7 @@ class _Personal(BaseEstimator):
         self.folds = folds
         self.budget = budget
         self.random_state = random_state
+        self.progress = progress
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -75,37 +77,50 @@ class _Personal(BaseEstimator):
             client: the client of each row, if it is no column of ``X``.
             sample_weight: how much each row counts.
         """
+        checks.check_settings(self)
+        seed = checks.seed_of(self.random_state)
         table = read(self, X, client, fitting=True)
+        checks.refuse_label_among(table, y)
+        table, y, weight = checks.with_weight(table, y, sample_weight)
         labels, task = self._labels(y)
-        check_consistent_length(table.client, labels)
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, np.zeros((len(labels), 1)))
-        self._check(table, labels, weight)
+        self._check(table, labels)
         view = View.learn(table, self.estimator, self.columns)
-        rows = view.rows(table, table.client, labels, weight)
-        folds = make_folds(
-            rows.owner, min(self.folds, len(rows)), self.random_state, table.groups, table.time
-        )
-        about = (task, view, rows, self.estimator, len(table.ids), self.random_state)
+        checks.refuse_nothing(view)
+        rows = view.rows(table, table.client, labels, weight, table.second)
+        folds = make_folds(rows.owner, min(self.folds, len(rows)), seed, table.groups, table.time)
+        checks.refuse_one_fold(folds, self)
+        about = (task, view, rows, self.estimator, len(table.ids), seed)
         candidates, clients = candidates_for(self.approach, *about), max(len(table.ids), 1)
-        tried = choosing.try_all(
-            task, rows, folds, clients, makers_for(*about), candidates,
-            self.budget if self.approach == "auto" else np.inf, lambda _: None,
-        )  # fmt: skip
+        chooses = self.approach == "auto" and len(candidates) > 1
+        budget = self.budget if chooses else np.inf
         size = np.bincount(rows.owner[rows.owner >= 0], minlength=clients)
-        names = np.full(clients, list(candidates)[-1])
-        decision: Decision | None = None
-        if self.approach == "auto" and len(candidates) > 1:
-            chosen = choosing.choose(tried, rows, folds, size)
-            names, decision = chosen.name, chosen.decision
-        used = {name: candidates[name] for name in dict.fromkeys([GLOBAL, *names.tolist()])}
+        with Bar("candidates", len(candidates) + chooses, self.progress) as bar:
+            made = 0
+
+            def done(piece: str) -> None:
+                nonlocal made
+                made += piece in candidates or piece == MIXTURE
+                bar.update(made, piece)
+
+            trial = Trial(task, rows, folds, clients, makers_for(*about), budget, done)
+            tried = trial.run(candidates, mixes=chooses)
+            names = np.full(clients, list(candidates)[-1])
+            decision: choosing.Decision | None = None
+            if chooses:
+                decision = choosing.choose(tried, rows, folds, size)
+                names = decision.name
+            of = tried.candidates(candidates)
+            used = [GLOBAL, *names.tolist()]
+            used += [part for name in dict.fromkeys(used) for part in of[name].parts]
+            kept = {name: of[name] for name in dict.fromkeys(used)}
+            added = trial.added(kept)
         self.models_ = Models(
-            task, view, {name: k for k, name in enumerate(table.ids)}, size, names, used,
-            {c.base: tried.central[c.base].fitted for c in used.values()},
-            choosing.finish(task, rows, folds, clients, tried.central, used),
+            task, view, {name: k for k, name in enumerate(table.ids)}, size, names, kept,
+            {c.base: tried.central[c.base].fitted for c in kept.values()}, added,
+            second={name: k for k, name in enumerate(table.levels)},
+            intervals=self._intervals(tried, rows, names),
         )  # fmt: skip
-        self.tried_: choosing.Tried | None = tried
+        self.tried_: Tried | None = tried
         self.decision_ = decision
         self._range = float(labels.min()), float(labels.max())
         return self
@@ -117,6 +132,7 @@ class _Personal(BaseEstimator):
         ids, which = list(models.ids), np.array([*models.ids.values()], np.int64)
         columns: dict[str, Any] = {"client": ids, "rows": models.rows[which]}
         columns["approach"] = models.names[which]
+        columns["lambda"] = [models.candidates[name].personal for name in models.names[which]]
         if decision is not None:
             place = [list(decision.gain).index(name) for name in models.names[which]]
             tried = which < len(decision.loss)  # later clients were not
@@ -132,12 +148,8 @@ class _Personal(BaseEstimator):
         would have found. Fit again when there are many new rows.
         """
         check_is_fitted(self)
-        table = self._read(X, client)
+        table, y, weight = checks.with_weight(self._read(X, client), y, sample_weight)
         labels = self._known_labels(y)
-        check_consistent_length(table.client, labels)
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, np.zeros((len(labels), 1)))
         self.models_ = self.models_.updated(table, labels, weight)
         return self
 
@@ -209,15 +221,37 @@ class _Personal(BaseEstimator):
         check_is_fitted(self)
         store.save(self, path, replace)
 
-    def _check(self, table: Table, labels: Floats, weight: Floats | None) -> None:
+    def effects(self, of: Literal["client", "second"] = "client") -> Any:
+        """The effects of clients, as an Arrow table: intercepts and slopes, where there are some.
+
+        Each row has a client, a column whose effect varies between clients, how far the client's
+        effect is from everybody's, and the standard deviation of what is not known of it.
+
+        Args:
+            of: ``"second"`` lists the effects of the second grouping.
+        """
+        check_is_fitted(self)
+        return effects_of(self.models_, of, getattr(self, "classes_", ()))
+
+    def _check(self, table: Table, labels: Floats) -> None:
         """Refuse what nothing can be learned from."""
         if len(labels) < 2:
-            raise DataError("n_samples = 1; at least two rows are needed, one of them to hold out")
+            raise DataError(
+                f"n_samples = {len(labels)}; at least two rows are needed, one of them to hold out"
+            )
         if not table.features.num_columns:
             raise DataError("1 feature(s), and all have a role; give columns to learn from")
-        counted = labels if weight is None else labels[weight > 0]
-        if is_classifier(self) and len(np.unique(counted)) < 2:
+        if is_classifier(self) and self.second is not None:
+            raise ConfigError(
+                f"second={self.second!r}: a second grouping is for regression; leave it out, and "
+                "the column is one to learn from"
+            )
+        if is_classifier(self) and len(np.unique(labels)) < 2:
             raise DataError("all labels are of one class; at least two are needed")
+
+    def _intervals(self, tried: Tried, rows: Rows, names: Words) -> Intervals | None:
+        """How far labels are from predictions, where that is asked for."""
+        return None
 
     def _labels(self, y: Any) -> tuple[Floats, Task]:
         raise NotImplementedError
@@ -236,6 +270,9 @@ class PersonalClassifier(ClassifierMixin, _Personal):
             gradient boosting, with as many iterations as are best on held-out rows).
         client: the column that says whose row it is: its name, or its position in an array.
             ``None`` if clients are given beside the table: ``fit(X, y, client=...)``.
+        second: for regression: a second column of clients, such as the region of a shop, or the
+            item of a user; nested or crossed. It is no column to learn from then: its effects are
+            fitted together with those of clients.
         approach: what is fitted to each client beside the central model. ``"auto"`` tries all on
             held-out rows, and takes what clearly pays; see ``sartor.estimators.CANDIDATES``.
         time: the column that says when a row was seen. Folds then follow each other in time, so
@@ -246,6 +283,7 @@ class PersonalClassifier(ClassifierMixin, _Personal):
         folds: how many folds of rows are held out in turn.
         budget: seconds after which ``"auto"`` begins no further central model.
         random_state: the seed of the folds and of the default estimator.
+        progress: whether to show a progress bar; ``None`` shows it on terminals only.
 
     Attributes:
         classes_: the classes.
@@ -263,9 +301,7 @@ class PersonalClassifier(ClassifierMixin, _Personal):
     """
 
     def _labels(self, y: Any) -> tuple[Floats, Task]:
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_, codes = checks.as_classes(y)
         return codes.astype(np.float64), Task(max(len(self.classes_), 2))
 
     def predict_proba(self, X: Any, client: Any = None) -> Floats:
@@ -274,14 +310,14 @@ class PersonalClassifier(ClassifierMixin, _Personal):
         return self.models_.task.proba(scores)
 
     def _known_labels(self, y: Any) -> Floats:
-        y = column_or_1d(y, warn=True)
-        place = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        if (new := self.classes_[place] != y).any():
+        y = checks.as_labels(y).tolist()
+        number = {label: k for k, label in enumerate(self.classes_.tolist())}
+        if new := [label for label in y if label not in number]:
             raise DataError(
-                f"label {y[new].tolist()[0]!r} is new, and the models know "
-                f"{self.classes_.tolist()}; fit again with rows of all classes"
+                f"label {new[0]!r} is new, and the models know {self.classes_.tolist()}; fit again "
+                "with rows of all classes"
             )
-        return place.astype(np.float64)
+        return np.array([number[label] for label in y], np.float64)
 
     def predict(self, X: Any, client: Any = None) -> npt.NDArray[Any]:
         """The most probable class."""
@@ -305,11 +341,46 @@ class PersonalRegressor(RegressorMixin, _Personal):
     """
 
     def _labels(self, y: Any) -> tuple[Floats, Task]:
-        return column_or_1d(y, warn=True, dtype=np.float64), Task(0)
+        return checks.as_targets(y), Task(0)
 
     def _known_labels(self, y: Any) -> Floats:
-        return column_or_1d(y, warn=True, dtype=np.float64)
+        return checks.as_targets(y)
 
     def predict(self, X: Any, client: Any = None) -> Floats:
         """The mean of each row."""
         return self._scores(X, client)[:, 0]
+
+    def _intervals(self, tried: Tried, rows: Rows, names: Words) -> Intervals | None:
+        return Intervals.learn(tried.losses, rows.owner, names, GLOBAL)
+
+    def predict_interval(self, X: Any, level: float = 0.9, client: Any = None) -> Floats:
+        """Intervals that hold a share of the labels, for each row: its lower and its upper end.
+
+        They are as wide as errors were on held-out rows of the client, and symmetric. Clients with
+        few rows and new ones have wider intervals.
+
+        Args:
+            X: rows, as for ``predict``.
+            level: the share of labels that the intervals hold.
+            client: the client of each row, if it is no column of ``X``.
+
+        >>> import pandas as pd
+        >>> from sklearn.linear_model import Ridge
+        >>> rng = np.random.default_rng(0)
+        >>> shop = rng.choice(["A", "B"], 1000)
+        >>> X = pd.DataFrame({"day": rng.random(1000), "shop": shop})
+        >>> y = X.day + rng.normal(size=1000) * np.where(shop == "A", 0.1, 1.0)
+        >>> model = PersonalRegressor(Ridge(), client="shop").fit(X, y)
+        >>> ends = model.predict_interval(pd.DataFrame({"day": [0, 0], "shop": ["A", "B"]}))
+        >>> np.diff(ends).round().tolist()
+        [[0.0], [3.0]]
+        """
+        check_level(level)
+        check_is_fitted(self)
+        rows = self.models_.rows_of(self._read(X, client))
+        mean = self.models_.scores(rows)[:, 0]
+        intervals = self.models_.intervals
+        if intervals is None:
+            raise ConfigError("the models were fitted without intervals; fit again to have some")
+        width = intervals.half_width(rows.owner, level)
+        return np.stack([mean - width, mean + width], axis=1)

@@ -20,12 +20,12 @@ from safetensors.numpy import load as from_safetensors
 from safetensors.numpy import save as to_safetensors
 from sklearn.utils import get_tags
 
-from sartor.advice.decide import Decision
-from sartor.checking import AnyPath, check_table, checks_arguments
+from sartor.checking import AnyPath, check_table, checks_arguments, hints_of
 from sartor.documents import check_schema, check_seal, sealed
 from sartor.errors import ConfigError, FileError
 from sartor.estimators import foreign
-from sartor.estimators.choosing import CANDIDATES
+from sartor.estimators.candidates import CANDIDATES
+from sartor.estimators.choosing import Decision
 from sartor.estimators.models import Models
 from sartor.estimators.parts import apart, together
 from sartor.files import (
@@ -50,13 +50,6 @@ OURS = re.compile(r"(arrays|rows|estimator)-[0-9a-f]{16}\.(safetensors|skops)")
 
 PIECE = 1 << 22
 """Bytes of a large array that are in one file, so that more rows of it make more files."""
-
-SETTINGS: Mapping[str, Any] = {
-    "client": str | int | None, "time": str | int | None, "groups": str | int | None,
-    "approach": str, "columns": Literal["auto"] | None,
-    "folds": int, "budget": float, "random_state": int, "estimator": Any,
-}  # fmt: skip
-"""What settings of estimators may be."""
 
 
 class Manifest(TypedDict):
@@ -114,10 +107,10 @@ class Saved:
         from sartor.estimators import personal
 
         kinds = {"classifier": personal.PersonalClassifier, "regressor": personal.PersonalRegressor}
-        check_table("settings", self.settings, SETTINGS)
-        if self.settings["approach"] not in ("auto", *CANDIDATES):
-            raise ValueError(f"there is no approach {self.settings['approach']!r}")
+        check_table("settings", self.settings, hints_of(kinds[kind].__init__))
         model = kinds[kind](**self.settings)
+        if model.approach not in ("auto", *CANDIDATES):
+            raise ValueError(f"there is no approach {model.approach!r:.60}")
         if (self.classes is None) == (kind == "classifier"):
             raise ValueError(f"classes of a {kind}: {self.classes}")
         if self.classes is not None:
@@ -204,7 +197,10 @@ def _without_others(decision: Decision, models: Models) -> Decision:
     def of(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {name: of(each) for name, each in value.items()}
-        return np.where(kept, value, np.nan) if isinstance(value, np.ndarray) else value
+        if isinstance(value, np.ndarray):
+            empty = np.nan if value.dtype.kind == "f" else np.zeros((), value.dtype)
+            return np.where(kept, value, empty)
+        return value
 
     return dataclasses.replace(
         decision, **{f.name: of(getattr(decision, f.name)) for f in dataclasses.fields(decision)}
@@ -263,7 +259,7 @@ def load(path: AnyPath, *, trusted: Sequence[str] = ()) -> Any:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).is_file():
-        raise FileError(f"{folder} holds no estimator saved by Sartor (no {MANIFEST})")
+        raise FileError(f"{folder} holds no estimator saved by Sartor (no {MANIFEST}); {REMEDY}")
     found = read_json(folder / MANIFEST)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise FileError(f"{folder} holds something else than an estimator; see sartor.load")

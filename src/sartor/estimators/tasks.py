@@ -21,6 +21,7 @@ from sartor.effects import (
     update_logistic,
     with_clients,
 )
+from sartor.errors import DataError
 from sartor.estimators.threads import predictions
 from sartor.types import Floats, Ints
 
@@ -45,9 +46,15 @@ class Task:
 
     def scores_of(self, estimator: Any, x: Any) -> Floats:
         """The scores of an estimator of scikit-learn's."""
+        said = predictions(estimator, x, "predict_proba" if self.classes else "predict")
+        if not np.isfinite(said).all():
+            raise DataError(
+                f"{type(estimator).__name__} predicts values that are not finite; scale the table, or "
+                "choose another estimator"
+            )
         if not self.classes:
-            return np.asarray(predictions(estimator, x, "predict"), np.float64).reshape(len(x), 1)
-        return self.from_proba(self.aligned(estimator, predictions(estimator, x, "predict_proba")))
+            return np.asarray(said, np.float64).reshape(len(x), 1)
+        return self.from_proba(self.aligned(estimator, said))
 
     def aligned(self, estimator: Any, chances: npt.NDArray[Any]) -> Floats:
         """Probabilities with a column for each class, also for those the estimator has not seen."""

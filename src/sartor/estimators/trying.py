@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sartor.errors import warn
 from sartor.estimators import mixing
 from sartor.estimators.approaches import Added
 from sartor.estimators.candidates import GLOBAL, HALF, MIXTURE, Candidate
@@ -29,6 +30,7 @@ class Tried:
         mixture: the weights of the candidates in a mixture of them; none if there is none.
         seconds: how long each candidate took.
         skipped: candidates that there was no time for.
+        failed: candidates whose estimators failed, and how.
     """
 
     central: dict[str, Central] = field(default_factory=dict)
@@ -37,6 +39,7 @@ class Tried:
     mixture: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def candidates(self, among: Mapping[str, Candidate]) -> dict[str, Candidate]:
         """Those that were tried, with mixtures of them."""
@@ -78,6 +81,7 @@ class Trial:
         """
         tried, began, longest = self.tried, time.perf_counter(), 0.0
         scores: dict[str, Floats] = {}
+        broken: dict[str, Exception] = {}
         for name, candidate in candidates.items():
             start, base = time.perf_counter(), candidate.base
             left = self.budget - (start - began)
@@ -85,14 +89,25 @@ class Trial:
                 if tried.central and longest > left:
                     tried.skipped.append(name)
                     continue
-                tried.central[base] = self.makers[base].fit(
-                    self.task, self.rows, self.folds, self.done
-                )
+                try:
+                    if base in broken:
+                        raise broken[base]
+                    tried.central[base] = self.makers[base].fit(
+                        self.task, self.rows, self.folds, self.done
+                    )
+                except Exception as error:  # whatever the estimator does
+                    broken[base] = error
+                    self._note_failed(name, error, mixes)
+                    continue
                 longest = max(longest, time.perf_counter() - start)
             if scores and self._seconds(candidate, longest) > left:
                 tried.skipped.append(name)
                 continue
-            scores[name] = self.held_out(candidate)
+            try:
+                scores[name] = self.held_out(candidate)
+            except Exception as error:
+                self._note_failed(name, error, mixes)
+                continue
             self._note(name, scores[name])
             tried.seconds[name] = time.perf_counter() - start
             self.done(name)
@@ -102,6 +117,13 @@ class Trial:
             tried.seconds[MIXTURE] = time.perf_counter() - start
             self.done(MIXTURE)
         return tried
+
+    def _note_failed(self, name: str, error: Exception, several: bool) -> None:
+        """Go on without a candidate, if it is one of several."""
+        if name == GLOBAL or not several:
+            raise error
+        self.tried.failed[name] = f"{type(error).__name__}: {error}"
+        warn(f"candidate {name!r} failed and is left out ({self.tried.failed[name]})")
 
     def held_out(self, candidate: Candidate) -> Floats:
         """The scores of held-out rows by fits without their folds; NaN for other rows."""

@@ -31,6 +31,9 @@ from sartor.types import Bools, Floats
 NAMED = 5
 """How many columns an error proposes."""
 
+OTHERS = ("second", "time", "groups")
+"""Roles of columns that are not learned from, besides the client and the label."""
+
 PARTS = {"train": False, "training": False, "validation": False, "test": True}
 """Which words in a column of parts mean that a row is held out."""
 
@@ -80,7 +83,7 @@ def read_rows(config: TableConfig) -> Rows:
     test = _held_out(table, clients, roles, config)
     place = table.column_names.index(roles["client"])
     table = table.set_column(place, roles["client"], clients)
-    used = [*features, *(roles[r] for r in ("client", "time", "groups") if r in roles)]
+    used = [*features, *(roles[r] for r in ("client", *OTHERS) if r in roles)]
     return Rows(table.select(used), y, kind, test, left_out, clients.null_count)
 
 
@@ -121,7 +124,7 @@ def _roles(table: Any, data: Table, split: Table) -> dict[str, str]:
                 f"which column {'says whose row it is' if role == 'client' else 'is predicted'}? "
                 f"Say --{role} COLUMN (data.{role}); {_proposals(table, role, data)}"
             )
-    asked = {r: data[r] for r in ("client", "label", "time", "groups") if data.get(r) is not None}
+    asked = {r: data[r] for r in ("client", "label", *OTHERS) if data.get(r) is not None}
     if "given" in split:
         asked["given"] = split["given"]
     for role, name in [*asked.items(), *(("features", n) for n in data.get("features") or ())]:
@@ -140,7 +143,7 @@ def _roles(table: Any, data: Table, split: Table) -> dict[str, str]:
 
 def _proposals(table: Any, role: str, data: Table) -> str:
     """Columns that look like one of clients, or like a label."""
-    taken: set[str | None] = {data.get(key) for key in ("client", "label", "time", "groups")}
+    taken: set[str | None] = {data.get(key) for key in ("client", "label", *OTHERS)}
     if role == "client":
         found = [f"{name} ({text})" for name, text in likely_clients(table, taken).items()]
     else:

@@ -18,8 +18,9 @@ from sartor.runs import named
 Table = dict[str, Any]
 
 DATA: Mapping[str, Any] = {
-    "path": str, "client": str, "label": str, "features": Sequence[str] | None, "time": str | None,
-    "groups": str | None, "task": Literal["classification", "regression"] | None,
+    "path": str, "client": str, "label": str, "features": Sequence[str] | None,
+    "second": str | None, "time": str | None, "groups": str | None,
+    "task": Literal["classification", "regression"] | None,
 }  # fmt: skip
 SPLIT: Mapping[str, Any] = {"test": Part, "by": str | float | None, "given": str | None}
 APPROACH: Mapping[str, Any] = {
@@ -40,7 +41,7 @@ class TableConfig:
 
     Attributes:
         data: ``path``, and the columns in their roles: ``client``, ``label``, ``features``,
-            ``time``, ``groups``; and the ``task``, where the label does not say it.
+            ``second``, ``time``, ``groups``; and the ``task``, where the label does not say it.
         split: ``test``, the share of rows held out; ``by``, how; or ``given``, a column that says
             "test" or "train".
         model: the ``name`` of an estimator and its arguments.

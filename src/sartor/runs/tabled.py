@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
-import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from sartor.evaluation import Scores
 from sartor.evaluation.statistics import jsonable
 from sartor.files import is_free, replacing, sha256_of, write_atomic
 from sartor.locks import locked
-from sartor.progress import Bar
 from sartor.report import write_report
 from sartor.runs import named
 from sartor.runs.reading import Rows, read_rows
@@ -119,34 +117,21 @@ def _fitted(config: TableConfig, rows: Rows, progress: bool | None) -> Any:
     model = kind(
         named.make_estimator(config.model, rows.kind, config.seed), client=data["client"],
         approach=approach["name"], time=data.get("time"), groups=data.get("groups"),
-        random_state=config.seed, **settings,
+        second=data.get("second"), random_state=config.seed, progress=progress, **settings,
     )  # fmt: skip
     x, y = rows.part(~rows.test)
-    with Bar("fitting", None, progress) as bar:
-        done = 0
-
-        def tell(piece: str) -> None:
-            nonlocal done
-            done += 1
-            bar.update(done, piece)
-
-        try:
-            return model.fit(x, y, **_hook(model.fit, tell))
-        except (SartorError, MemoryError):
+    try:
+        return model.fit(x, y)
+    except (SartorError, MemoryError):
+        raise
+    except Exception as error:  # whatever the estimator does
+        if model.estimator is None:
             raise
-        except Exception as error:  # whatever the estimator does
-            if model.estimator is None:
-                raise
-            text = " ".join(str(error).split())
-            raise ConfigError(
-                f"{config.model['name']} cannot be fitted to this table: {text}; change the model, "
-                "or its arguments"
-            ) from error
-
-
-def _hook(fit: Callable[..., Any], tell: Callable[[str], None]) -> dict[str, Any]:
-    """The argument that makes a fit tell about finished pieces of work, if it can."""
-    return {"progress": tell} if "progress" in inspect.signature(fit).parameters else {}
+        text = " ".join(str(error).split())
+        raise ConfigError(
+            f"{config.model['name']} cannot be fitted to this table: {text}; change the model, or "
+            "its arguments"
+        ) from error
 
 
 def _results(
