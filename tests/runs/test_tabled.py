@@ -53,6 +53,7 @@ FEATURES = ("--features", "price", "--features", "kind", "--features", "empty")
 BACK = ("--client", "shop", "--label", "back", *FEATURES, "--model", "linear")
 SPENT = ("--client", "shop", "--label", "spent", *FEATURES, "--model", "linear")
 SLOPES = ("--approach", "slopes")
+FEW = ("--set", "approach.folds=3")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def csv(tmp_path_factory):
 @pytest.fixture(scope="module")
 def config(csv):
     columns = {"client": "shop", "label": "back", "features": ["price", "kind", "empty"]}
-    return run_asked(csv, columns, {"model": "linear"}, [])
+    return run_asked(csv, columns, {"model": "linear"}, FEW[1:])
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,7 @@ def test_its_configuration_does_the_same_again(sartor, finished, tmp_path):
 
 
 def test_numbers_are_predicted_in_their_units(sartor, csv, tmp_path):
-    code, said, _ = sartor("run", csv, *SPENT, "--out", tmp_path / "out")
+    code, said, _ = sartor("run", csv, *SPENT, *FEW, "--out", tmp_path / "out")
     assert code == 0 and "spent is a number" in said and "RMSE" in said
     results = strict_json(tmp_path / "out" / "results.json")
     assert results["kind"] == "regression" and results["config"]["data"].get("task") is None
@@ -141,7 +142,7 @@ def test_numbers_are_predicted_in_their_units(sartor, csv, tmp_path):
 
 def test_parquet_gives_what_csv_gives(sartor, csv, finished, tmp_path):
     visits().to_parquet(tmp_path / "visits.parquet")
-    code, *_ = sartor("run", tmp_path / "visits.parquet", *BACK, "--out", tmp_path / "out")
+    code, *_ = sartor("run", tmp_path / "visits.parquet", *BACK, *FEW, "--out", tmp_path / "out")
     found = strict_json(tmp_path / "out" / "results.json")
     assert code == 0 and found["fresh"] == finished.results["fresh"]
 
@@ -287,7 +288,7 @@ def test_nothing_else_is_imported(tmp_path, monkeypatch):
     [
         (["--client", "shpo", "--label", "back"], "client='shpo': no such column; did you mean 's"),
         (["--client", "shop", "--label", "bakc"], "label='bakc': no such column; did you mean 'b"),
-        (["--label", "back"], "Say --client COLUMN (data.client); it may be shop (8 values, median"),
+        (["--label", "back"], "Say --client COLUMN (data.client); it may be shop (8 values, m"),
         (["--client", "shop"], "Say --label COLUMN (data.label); it may be "),
         (["--client", "shop", "--label", "day"], "label='day' holds dates"),
         (["--client", "shop", "--label", "shop"], "'shop' is both client and label"),
@@ -436,15 +437,23 @@ def test_what_asks_for_jax_gets_it(csv, tmp_path):
         assert isinstance(advice_asked(csv, columns, options, []), TableConfig)
 
 
-def test_pieces_of_work_are_told(monkeypatch, config, tmp_path):
-    told = []
+def test_two_groupings(sartor, csv, tmp_path):
+    words = (*SPENT, "--approach", "crossed", "--second", "day")
+    code, _, err = sartor("run", csv, *words, "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert read_any(tmp_path / "out" / "config.toml").data["second"] == "day"
+    code, _, err = sartor("run", csv, *BACK, "--second", "day", "--out", tmp_path / "no")
+    assert code == 1 and "a second grouping is for regression" in err
 
-    def fit(self, X, y, *, progress=None):
-        progress("global")
-        told.append(progress)
-        raise DataError("enough")
 
-    monkeypatch.setattr(estimators.PersonalClassifier, "fit", fit)
-    with pytest.raises(DataError, match="enough"):
-        library.run(config, tmp_path / "out", progress=False)
-    assert told and not (tmp_path / "out").exists()
+def test_effects_that_differ_between_clients_are_in_the_report(sartor, csv, tmp_path):
+    out = tmp_path / "out"
+    code, *_ = sartor("run", csv, *BACK, *SLOPES, "--out", out)
+    effects = pq.read_table(out / "effects.parquet").to_pandas()
+    assert code == 0 and set(effects["client"]) == {f"s{k}" for k in range(8)}
+    price = effects[effects["column"] == "price"].set_index("client")["effect"]
+    first, *_ = strict_json(out / "results.json")["effects"]
+    assert first["column"] == "price" and first["spread"] == pytest.approx(price.std(ddof=0))
+    assert first["largest"][0]["client"] == price.idxmax()
+    page = (out / "report.html").read_text()
+    assert "Effects that differ between clients" in page and "effects.parquet" in page
