@@ -90,8 +90,8 @@ class OwnEstimators(Added):
                     errors.append(f"{type(error).__name__}: {error}")
         if errors:
             warn(
-                f"the estimators of {len(errors):,} clients could not predict their rows, which get "
-                f"the central model ({errors[0]})"
+                f"the estimators of {len(errors):,} clients could not predict their rows, which "
+                f"get the central model ({errors[0]})"
             )
         return found
 

@@ -49,8 +49,8 @@ class Task:
         said = predictions(estimator, x, "predict_proba" if self.classes else "predict")
         if not np.isfinite(said).all():
             raise DataError(
-                f"{type(estimator).__name__} predicts values that are not finite; scale the table, or "
-                "choose another estimator"
+                f"{type(estimator).__name__} predicts values that are not finite; scale the table, "
+                "or choose another estimator"
             )
         if not self.classes:
             return np.asarray(said, np.float64).reshape(len(x), 1)
