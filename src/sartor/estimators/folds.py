@@ -60,6 +60,7 @@ def make_folds(
 
     Every client's shuffled rows are dealt out in turn. Rows of a group stay together, for all
     clients alike. Rows with times are dealt out in their order, to folds of about the same size.
+    No fold is empty, and there is only one if all rows have one time, or are in one group.
 
     >>> make_folds(np.array([0, 0, 0, 1, 1, 1]), 3, seed=0).number.reshape(2, 3).sum(axis=1)
     array([3, 3])

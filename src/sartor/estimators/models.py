@@ -17,6 +17,7 @@ from sartor.estimators.clusters import clusters_of, placed
 from sartor.estimators.frames import UNKNOWN, Table
 from sartor.estimators.intervals import Intervals
 from sartor.estimators.mixing import mixed
+from sartor.estimators.own import OwnEstimators
 from sartor.estimators.rows import Rows
 from sartor.estimators.spelling import Spelling, listed
 from sartor.estimators.tasks import Task
@@ -215,6 +216,12 @@ class Models:
                 for why, names in reasons.items()
             )
             warn(f"new rows change nothing for {several}. Fit again with all rows to use them")
+
+    def note(self, number: int) -> str | None:
+        """Why a client keeps the central model, if nothing could be fitted to it."""
+        added = self.added.get(str(self.names[number]))
+        why = added.failed.get(int(number)) if isinstance(added, OwnEstimators) else None
+        return None if why is None else f"keeps the central model: {why}"
 
     def without(self, client: str) -> Models:
         """The same models without what was learned of a client, who is unknown then."""

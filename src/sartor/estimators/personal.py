@@ -139,6 +139,7 @@ class _Personal(BaseEstimator):
             for column, of in (("expected_gain", decision.gain), ("deviation", decision.deviation)):
                 values = np.stack(list(of.values()))[place, np.where(tried, which, 0)]
                 columns[column] = np.where(tried, values, np.nan)
+        columns["note"] = pa.array([models.note(k) for k in which], pa.string())
         return pa.table(columns)
 
     def update(self, X: Any, y: Any, client: Any = None, sample_weight: Any = None) -> Any:
