@@ -30,6 +30,8 @@ for module in (
     "fuzz_models",
     "fuzz_files",
     "fuzz_commands",
+    "fuzz_serving",
+    "fuzz_tabled",
 ):
     AREAS |= importlib.import_module(module).AREAS
 
