@@ -115,6 +115,9 @@ def test_rows_of_nobody_change_nothing():
     with pytest.warns(UserWarning, match="no row has a client"):
         model.update(frame[600:].assign(shop=None), y[600:])
     np.testing.assert_array_equal(model.predict_proba(frame), before)
+    new = frame[600:].assign(shop=["shop 3", None] * 100)
+    with pytest.warns(UserWarning, match="100 of 200 new rows have no client"):
+        model.update(new, y[600:])
 
 
 def test_new_rows_make_effects_as_a_fit_to_all_rows_would():

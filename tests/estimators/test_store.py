@@ -100,6 +100,23 @@ def test_estimators_of_other_libraries(estimator):
     assert foreign.dump(estimator) == content  # and the estimator is as it was
 
 
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_models_that_go_on_from_the_central_scores(library, tmp_path):
+    package = pytest.importorskip(library)
+    kind = package.LGBMRegressor if library == "lightgbm" else package.XGBRegressor
+    quiet = {"verbose": -1} if library == "lightgbm" else {}
+    frame, _, score = shops(rows=300, clients=3)
+    for approach in ("model interpolation", "category"):
+        model = PersonalRegressor(
+            kind(n_estimators=5, **quiet), client="shop", approach=approach, folds=2
+        )
+        model.fit(frame, score).save(tmp_path / approach)
+        again = load(tmp_path / approach)
+        np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+        ends = again.predict_interval(frame)
+        np.testing.assert_array_equal(ends, model.predict_interval(frame))
+
+
 @pytest.mark.parametrize("change", ["left", "right", "feature_idx"])
 def test_trees_lead_nowhere_outside_themselves(change):
     draw = np.random.default_rng(0)
@@ -227,6 +244,18 @@ def test_a_kill_leaves_the_old_models_or_the_new_ones(tmp_path, monkeypatch):
     np.testing.assert_array_equal(again.predict_proba(frame.assign(shop="shop 99")), new)
     named = set(json.loads((tmp_path / "m" / "manifest.json").read_text())["files"])
     assert {file.name for file in (tmp_path / "m").iterdir()} == {"manifest.json", *named}
+
+
+def test_who_reads_while_another_one_saves_gets_the_new_models(tmp_path, monkeypatch):
+    frame, y, _ = shops(rows=200, clients=4)
+    model = PersonalClassifier(FAST, client="shop", approach="slopes").fit(frame, y)
+    model.save(tmp_path / "m")
+    old = store._manifest(tmp_path / "m")
+    model.update(frame[:40], y[:40]).save(tmp_path / "m")
+    read = [old, store._manifest(tmp_path / "m")]
+    monkeypatch.setattr(store, "_manifest", lambda folder: read.pop(0) if read[1:] else read[0])
+    again = load(tmp_path / "m")
+    np.testing.assert_array_equal(again.predict_proba(frame), model.predict_proba(frame))
 
 
 def test_what_has_not_changed_is_not_written_again(tmp_path):

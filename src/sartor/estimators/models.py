@@ -170,10 +170,13 @@ class Models:
             names=np.append(self.names, np.full(more, self._usual())),
         )  # fmt: skip
         rows = grown.rows_of(table, y, weight, warns=False)
+        nobody = int((rows.owner < 0).sum())
         rows = rows.take(rows.owner >= 0)
         if not len(rows):
             warn("no row has a client, so nothing changes; name the clients of new rows")
             return self
+        if nobody:
+            warn(f"{nobody:,} of {len(table.client):,} new rows have no client and change nothing")
         central = {name: placed(each, rows, clients) for name, each in self.central.items()}
         added = {}
         for name, each in self.added.items():
