@@ -16,7 +16,7 @@ from sartor.estimators.rows import Rows
 from sartor.estimators.tasks import Task
 from sartor.types import Floats, Ints
 
-MOST_SLOPES = 20
+MOST_SLOPES = 10
 """Columns whose effects may vary between clients: those with the largest effects for everybody."""
 
 

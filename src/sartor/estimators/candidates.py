@@ -66,6 +66,7 @@ BASES = {
 
 CANDIDATES: Mapping[str, Candidate] = {
     GLOBAL: Candidate(GLOBAL),
+    "linear, level": Candidate("linear", Recalibrate("the client's own level", slope=False)),
     "linear": Candidate("linear", Slopes()),
     "category": Candidate("category"),
     "recalibrate": Candidate(GLOBAL, Recalibrate()),

@@ -24,7 +24,7 @@ from sartor.types import Floats, Ints
 PAYS = 2.0
 """A candidate pays if its mean gain is more than so many standard errors."""
 
-SEEN = 1.0
+SEEN = 0.75
 """Clients keep the global model if their expected gain is less than so many standard deviations of
 the mean of as many rows as they have: they would hardly see it."""
 

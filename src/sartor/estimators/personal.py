@@ -45,7 +45,7 @@ class _Personal(BaseEstimator):
         groups: str | int | None = None,
         columns: Literal["auto"] | None = "auto",
         folds: int = 5,
-        budget: float = 600.0,
+        budget: float = 300.0,
         random_state: int = 0,
         progress: bool | None = False,
     ) -> None:
