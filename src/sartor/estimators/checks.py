@@ -119,13 +119,15 @@ def _is_missing(value: Any) -> bool:
 def as_classes(y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """The classes, and the number of each row's class."""
     y = as_labels(y)
-    check_classification_targets(y)
+    if y.dtype.kind == "f":
+        check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) > max(MOST_CLASSES, len(y) / 2):
         raise DataError(
             f"{len(classes):,} classes in {len(y):,} rows: nearly each row has its own; take "
             "PersonalRegressor for numbers, or another column for the label"
         )
+    check_classification_targets(y)
     return classes, codes
 
 
@@ -137,7 +139,7 @@ def as_targets(y: Any) -> Floats:
             y = y.astype(np.float64)
         except ValueError as error:
             raise DataError(
-                f"labels are words, such as {shown(y[0])}; PersonalClassifier predicts classes"
+                f"labels are words, such as {shown(str(y[0]))}; PersonalClassifier predicts classes"
             ) from error
     found: Floats = column_or_1d(y, warn=True, dtype=np.float64)
     if len(found) and (most := np.abs(found).max()) > LARGEST and np.isfinite(most):
@@ -153,8 +155,8 @@ def with_weight(table: Table, y: Any, sample_weight: Any) -> tuple[Table, Any, F
         return table, y, None
     like = np.zeros((len(y), 1))
     weight: Floats = _check_sample_weight(sample_weight, like, ensure_non_negative=True)
-    if not np.isfinite(weight.sum()):
-        raise DataError("the sum of sample_weight is infinite; scale the weights down")
+    if weight.max(initial=0.0) > LARGEST:
+        raise DataError(f"sample_weight is up to {weight.max():.3g}; scale the weights down")
     if weight.all() or not weight.any():
         return table, y, weight
     kept = np.flatnonzero(weight)
