@@ -307,6 +307,10 @@ def test_other_directories_are_refused(tmp_path):
     model = PersonalClassifier(FAST, client="shop", approach="global").fit(frame, y)
     with pytest.raises(FileError, match=r"other files \(manifest.json\)"):
         model.save(tmp_path)
+    damaged = json.dumps({"format": store.FORMAT, "version": store.VERSION})
+    (tmp_path / "manifest.json").write_text(damaged)
+    with pytest.raises(FileError, match=r"manifest\.json is damaged"):
+        model.save(tmp_path)
     (tmp_path / "manifest.json").rename(tmp_path / "notes.txt")
     with pytest.raises(FileError, match=r"other files \(notes.txt\)"):
         model.save(tmp_path)

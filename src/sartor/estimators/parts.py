@@ -55,7 +55,7 @@ def apart(value: Any, arrays: Arrays, estimators: Estimators, place: str = "") -
         return value
     if isinstance(value, np.ndarray):
         if value.dtype.kind in "biuf":
-            arrays[place] = value
+            arrays[place] = np.asarray(value, order="C")  # as files have it
             return {"array": place}
         if value.ndim == 1 and value.dtype.kind in "UO":
             said = [inside(i, one) for i, one in enumerate(value.tolist())]

@@ -157,10 +157,10 @@ def _contents(model: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
 
     plain = apart(Saved.of(model), arrays, estimators)
     small = {name: a for name, a in arrays.items() if a.nbytes <= PIECE}
-    shared = named("arrays", to_safetensors(_ordered(small)), "safetensors")
+    shared = named("arrays", to_safetensors(small), "safetensors")
     of_arrays = {
         name: [shared] if name in small else
-        [named("rows", to_safetensors(_ordered({"rows": rows})), "safetensors")
+        [named("rows", to_safetensors({"rows": rows}), "safetensors")
          for rows in _pieces(array)]
         for name, array in arrays.items()
     }  # fmt: skip
@@ -182,10 +182,6 @@ def _pieces(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     rows = max(1, PIECE // max(array[:1].nbytes, 1))
     for begin in range(0, len(array), rows):
         yield array[begin : begin + rows]
-
-
-def _ordered(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
 def _without_others(decision: Decision, models: Models) -> Decision:
@@ -226,8 +222,8 @@ def _refuse_loss(models: Models, folder: Path) -> None:
     """Refuse to replace saved models if some are of clients that are not among these."""
     if not (folder / MANIFEST).exists():
         return
-    found = read_json(folder / MANIFEST)
-    there = found["model"]["of"]["models"]["of"]["ids"]["table"]
+    with explaining(f"{folder / MANIFEST} is damaged", REMEDY):
+        there = _manifest(folder)["model"]["of"]["models"]["of"]["ids"]["table"]
     lost = [name for name in there if name not in models.ids and name not in models.dropped]
     if lost:
         raise FileError(
