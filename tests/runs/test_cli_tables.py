@@ -198,7 +198,9 @@ def test_what_is_wrong_is_said_and_nothing_written(
 def test_pipelines_get_frames_of_pandas(sartor, tmp_path):
     frame = rows()
     model = PersonalRegressor(
-        make_pipeline(SimpleImputer(), StandardScaler(), Ridge()), client="shop", approach="recalibrate"
+        make_pipeline(SimpleImputer(), StandardScaler(), Ridge()),
+        client="shop",
+        approach="recalibrate",
     )
     model.fit(frame[["price", "stars", "shop"]], frame["paid"]).save(tmp_path / "m")
     frame.to_csv(tmp_path / "new.csv", index=False)
