@@ -42,6 +42,7 @@ def table_sections(record: Record) -> list[Section]:
     values = {
         **results,
         "read": read_words(results),
+        "gained": results["expected"] and any(c["name"] != "global" for c in results["chosen"]),
         "chosen_words": chosen_words(results),
         "expected_words": expected_words(results),
         "headline": _headline(fresh),

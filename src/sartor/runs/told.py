@@ -32,7 +32,8 @@ def lines_about(results: Mapping[str, Any], out: Path) -> list[str]:
     if data["held_out"]:
         found.append(_line("Held out", f"{data['held_out']:,} rows: {data['how']}"))
     found.append(_line("Chosen", chosen_words(results)))
-    if expected := expected_words(results):
+    own = any(row["name"] != "global" for row in results["chosen"])
+    if own and (expected := expected_words(results)):
         found.append(_line("Expected", f"{expected} {_unit(results)}, on held-out rows"))
     if fresh is not None:
         found += ["", *_measured(results), ""]
