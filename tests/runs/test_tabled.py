@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from run_cases import blank_figures, strict_json, write
+from tabled_cases import BACK, SPENT, visits
 from threadpoolctl import threadpool_limits
 
 import sartor as library
 from sartor import estimators
-from sartor.errors import ConfigError, DataError
-from sartor.runs import TableConfig, parse_table_config, read_any
+from sartor.errors import ConfigError
+from sartor.runs import read_any
 from sartor.runs.asked import advice_asked, run_asked
-from sartor.runs.labels import labels_of
-from sartor.runs.named import check_name, make_estimator
 from sartor.runs.reading import read_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:only .* rows are held out")
@@ -30,28 +25,6 @@ def one_thread():
         yield
 
 
-def visits(rows=480, shops=8, seed=0):
-    """Visits to shops whose customers differ; words, gaps and dates among the columns."""
-    draw = np.random.default_rng(seed)
-    shop = draw.integers(0, shops, rows)
-    slope = 2.5 * draw.choice([-1, 1], shops)
-    frame = pd.DataFrame({
-        "shop": [f"s{k}" for k in shop],
-        "price": draw.normal(size=rows).round(3),
-        "kind": draw.choice(["new", "old"], rows),
-        "day": (pd.Timestamp("2026-01-01") + pd.to_timedelta(draw.integers(0, 90, rows), "D")),
-        "empty": None,
-    })  # fmt: skip
-    score = slope[shop] * frame.price + (frame.kind == "new")
-    frame["spent"] = (50 + 5 * score + draw.normal(size=rows)).round(2)
-    frame["back"] = np.where(draw.random(rows) < 1 / (1 + np.exp(-2 * score)), "yes", "no")
-    frame.loc[::10, "price"] = None
-    return frame
-
-
-FEATURES = ("--features", "price", "--features", "kind", "--features", "empty")
-BACK = ("--client", "shop", "--label", "back", *FEATURES, "--model", "linear")
-SPENT = ("--client", "shop", "--label", "spent", *FEATURES, "--model", "linear")
 SLOPES = ("--approach", "slopes")
 FEW = ("--set", "approach.folds=3")
 
@@ -170,119 +143,6 @@ def test_rows_without_a_client_or_a_label(sartor, tmp_path):
     assert set(models.clients_["client"].to_pylist()) == {f"s{k}" for k in range(8)}
 
 
-def held_out(csv, split, seed=0, **data):
-    about = {"path": str(csv), "client": "shop", "label": "back", **data}
-    table = {"data": about, "split": split, "seed": seed}
-    return read_rows(parse_table_config(table)).test
-
-
-def test_rows_are_held_out_as_asked(csv, tmp_path):
-    frame = visits()
-    test = held_out(csv, {})
-    assert test.mean() == pytest.approx(0.2, abs=0.01)
-    shares = pd.Series(test).groupby(frame["shop"]).mean()
-    assert shares.between(0.15, 0.25).all()
-    assert (held_out(csv, {}) == test).all() and (held_out(csv, {}, seed=1) != test).any()
-    for split in ({}, {"by": "time", "test": 0.3}):  # times mean that what is later is held out
-        test = held_out(csv, split, time="day")
-        for _, mine in frame.groupby("shop"):
-            later = test[mine.index]
-            assert mine["day"][later].min() >= mine["day"][~later].max()
-    test = held_out(csv, {"by": "2026-03-01"}, time="day")
-    assert (test == (frame["day"] >= "2026-03-01")).all()
-    test = held_out(csv, {"test": 0.3}, groups="day")
-    together = pd.Series(test).groupby(frame["day"]).nunique()
-    assert test.any() and (together == 1).all()
-    part = np.where(np.arange(480) % 3 == 0, "Test", "train")
-    frame.assign(part=part).to_csv(tmp_path / "given.csv", index=False)
-    given = held_out(tmp_path / "given.csv", {"given": "part"})
-    assert (given == (part == "Test")).all()
-    rows = read_rows(parse_table_config({
-        "data": {"path": str(tmp_path / "given.csv"), "client": "shop", "label": "back"},
-        "split": {"given": "part"},
-    }))  # fmt: skip
-    assert "part" not in rows.table.column_names  # it would tell nothing of fresh rows
-
-
-@pytest.mark.parametrize(
-    "values, task, kind",
-    [
-        (["a", "b", "a"], None, "classification"),
-        ([True, False, True], None, "classification"),
-        ([0, 1, 1], None, "classification"),
-        ([0.0, 1.0, 1.0], None, "classification"),
-        ([k / 3 for k in range(40)], None, "regression"),
-        (list(range(200)), None, "regression"),
-        (list(range(40)), "regression", "regression"),
-        (list(range(40)), "classification", "classification"),
-        ([0, 1, 1], "regression", "regression"),
-        ([False, True], "regression", "regression"),
-    ],
-)
-def test_labels_say_what_they_are(values, task, kind):
-    y, found = labels_of(pa.array(values), "it", task)
-    assert found == kind and y.tolist() == values
-    assert (y.dtype.kind == "f") == (kind == "regression")
-
-
-@pytest.mark.parametrize(
-    "values, task, error, said",
-    [
-        (list(range(40)), None, ConfigError, "40 different whole numbers: .*--task"),
-        ([0.5, 1.0, 1.5], None, ConfigError, "3 different numbers: classes, or"),
-        ([f"w{k}" for k in range(300)], None, ConfigError, "300 different words"),
-        (["2026-01-01", "2026-01-02"], None, DataError, "holds dates"),
-        (["a", "b"], "regression", DataError, "holds words, such as 'a'"),
-        ([1.0, float("inf")], None, DataError, "infinite"),
-    ],
-)
-def test_labels_that_say_nothing_are_asked_about(values, task, error, said):
-    with pytest.raises(error, match=said):
-        labels_of(pa.array(values), "it", task)
-
-
-def test_estimators_are_named(csv):
-    forest = {"name": "sklearn.ensemble.RandomForestClassifier", "n_estimators": 7}
-    found = make_estimator(forest, "classification", 3)
-    assert found.n_estimators == 7 and found.random_state == 3
-    assert make_estimator({"name": "boosting"}, "regression", 0) is None
-    assert type(make_estimator({"name": "linear"}, "regression", 0)).__name__ == "Ridge"
-    for name in ("lightgbm", "xgboost"):
-        pytest.importorskip(name)
-        made = make_estimator({"name": name, "n_estimators": 5}, "regression", 1)
-        assert made.n_estimators == 5 and made.random_state == 1
-        assert type(made).__module__.startswith(name)
-
-
-REFUSED = {
-    "os.system": "estimators come from sklearn, lightgbm, xgboost",
-    "evil.Model": "estimators come from sklearn",
-    "sklearn._config.get_config": "estimators come from sklearn",
-    "sklearn": "did you mean|choose one of",
-    "lightgmb": "did you mean 'lightgbm'",
-    "logstic": "did you mean 'logistic'",
-}
-REFUSED_LATER = {
-    "sklearn.nothing.Model": "there is no module 'sklearn.nothing'",
-    "sklearn.ensemble.RandomForestClassifer": "did you mean 'sklearn.ensemble.RandomForestClass",
-    "sklearn.utils.check_array": "it is no estimator",
-    "sklearn.ensemble.RandomForestRegressor": "needs a classifier.*--task regression",
-    "sklearn.preprocessing.StandardScaler": "needs a classifier",
-}
-
-
-def test_nothing_else_is_imported(tmp_path, monkeypatch):
-    write(tmp_path / "evil.py", "raise SystemExit('imported')")
-    monkeypatch.syspath_prepend(tmp_path)
-    for name, said in REFUSED.items():
-        with pytest.raises(ConfigError, match=said):
-            check_name(name)
-    for name, said in REFUSED_LATER.items():
-        with pytest.raises(ConfigError, match=said):
-            make_estimator({"name": name}, "classification", 0)
-    assert "evil" not in sys.modules
-
-
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -333,15 +193,6 @@ def test_files_that_are_no_tables(sartor, csv, tmp_path):
     assert "is not empty; choose another --out" in said and (out / "mine.txt").exists()
 
 
-def test_types_that_change_after_the_first_block(tmp_path):
-    lines = ["shop,price,back", *(f"{k % 7},{k},{k % 2}" for k in range(120_000)), "x,1.5,1"]
-    path = write(tmp_path / "long.csv", "\n".join(lines))
-    rows = read_rows(
-        parse_table_config({"data": {"path": str(path), "client": "shop", "label": "back"}})
-    )
-    assert rows.table["price"].to_pylist()[-1] == 1.5
-
-
 def test_models_in_jax_are_run_on_tables_too(sartor, csv, tmp_path):
     plain = tmp_path / "plain.csv"
     visits().fillna({"price": 0.0})[["shop", "price", "back"]].to_csv(plain, index=False)
@@ -358,16 +209,6 @@ def test_models_in_jax_are_run_on_tables_too(sartor, csv, tmp_path):
     code, said, _ = sartor("run", plain, *words, "--out", tmp_path / "out")
     assert code == 0 and "Finetune: 8 clients" in said
     assert (tmp_path / "out" / "models" / "Finetune").is_dir()
-
-
-def test_linear_is_of_jax_where_a_central_algorithm_is_named(csv):
-    data = {"path": str(csv), "client": "shop", "label": "spent"}
-    columns = {k: v for k, v in data.items() if k != "path"}
-    assert isinstance(run_asked(csv, columns, {"model": "linear"}, []), TableConfig)
-    jax = run_asked(csv, columns, {"model": "linear"}, ["central.rounds=3"])
-    assert jax.central.rounds == 3 and jax.model == {"name": "linear"}
-    with pytest.raises(ConfigError, match=r"\[central\] is for models in JAX"):
-        parse_table_config({"data": data, "model": {"name": "boosting"}, "central": {}})
 
 
 def test_a_stop_leaves_nothing_in_the_way(sartor, csv, tmp_path, monkeypatch):
@@ -422,19 +263,6 @@ def test_advice_on_a_run_leaves_its_test_rows_alone(finished):
     assert found == read_any(finished.directory / "config.toml")
     with pytest.raises(ConfigError, match="says itself which columns"):
         advice_asked(finished.directory, {"client": "shop"}, {}, [])
-
-
-def test_what_asks_for_jax_gets_it(csv, tmp_path):
-    columns = {"client": "shop", "label": "back"}
-    for options, overrides in (
-        ({"model": "logistic"}, []), ({"bound": 3.0}, []), ({}, ["central.rounds=3"]),
-        ({"delta": 0.1}, []), ({"model": "linear"}, ["engine.lanes=2"]),
-    ):  # fmt: skip
-        assert advice_asked(csv, columns, options, overrides) is None
-    assert advice_asked(csv, columns | {"domain": "kind"}, {}, []) is None
-    assert advice_asked(tmp_path, columns, {}, []) is None
-    for options in ({}, {"model": "linear"}, {"folds": 3}, {"model": "lightgbm"}):
-        assert isinstance(advice_asked(csv, columns, options, []), TableConfig)
 
 
 def test_two_groupings(sartor, csv, tmp_path):
