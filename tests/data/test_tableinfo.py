@@ -154,12 +154,13 @@ def test_examples_can_be_described(name):
 
 def test_what_is_refused():
     frame = odd_table(60)
+    nobody = describe_table(frame.assign(shop=None), client="shop", label="returned")
+    assert nobody.facts is None and dict(nobody.rows())["clients"].startswith("none; name a column")
+    assert dict(nobody.attention)["shop"].startswith("60 gaps (100.0%)")
     with pytest.raises(ConfigError, match=r"client='shops': did you mean 'shop'.; label='return'"):
         describe_table(frame, client="shops", label="return")
     with pytest.raises(ConfigError, match="both 'shop'"):
         describe_table(frame, client="shop", label="shop")
-    with pytest.raises(DataError, match="no row has both"):
-        describe_table(frame.assign(shop=None), client="shop", label="returned")
     with pytest.raises(DataError, match=r"two columns|Arrow"):
         describe_table(pd.concat([frame, frame], axis=1), client="shop")
     with pytest.raises(DataError, match="DataFrame or a pyarrow Table"):

@@ -329,6 +329,8 @@ def test_rows_without_weight_are_not_there(frame, y):
     there = weight > 0
     same = classifier().fit(frame[there], y[there], sample_weight=weight[there])
     np.testing.assert_array_equal(sound(model, frame), sound(same, frame))
+    polars = classifier().fit(pl.from_pandas(frame), y, sample_weight=weight)
+    np.testing.assert_array_equal(sound(polars, pl.from_pandas(frame)), sound(same, frame))
     assert model.clients_["client"].to_pylist() == same.clients_["client"].to_pylist()
     assert "shop 2" not in model.clients_["client"].to_pylist()
 
@@ -383,6 +385,30 @@ def test_few_rows(frame, y, rows):
     for approach in ("auto", "recalibrate", "local"):
         sound(classifier(approach=approach, folds=1000).fit(few, labels), frame)
         sound(regressor(approach=approach).fit(few, np.arange(rows)), frame)
+
+
+def test_a_column_that_begins_late(frame, y):
+    """In the first folds of time it is empty, which scikit-learn's boosting does not take."""
+    given = frame.assign(price=np.where(np.arange(ROWS) < 100, np.nan, frame.price))
+    given["when"] = np.arange(ROWS)
+    for approach in ("recalibrate", "local"):
+        model = classifier(HistGradientBoostingClassifier(max_iter=3), approach, time="when")
+        sound(model.fit(given, y), given)
+
+
+@pytest.mark.parametrize("approach", ["recalibrate", "slopes", "category", "2 clusters", "local"])
+def test_folds_without_a_client(frame, y, approach):
+    given = frame.assign(shop=frame.shop.where(np.arange(ROWS) < 3), week=np.arange(ROWS) < 3)
+    sound(classifier(approach=approach, groups="week").fit(given, y), given)
+    sound(regressor(approach=approach, groups="week").fit(given, np.arange(ROWS)), given)
+
+
+def test_only_rare_words(frame, y):
+    """Linear models have no column then, but for the intercept."""
+    given = frame[["shop"]].assign(word=[f"w{k % 23}" for k in range(ROWS)])
+    sound(classifier(HistGradientBoostingClassifier(max_iter=3), "linear").fit(given, y), given)
+    with pytest.raises(DataError, match=r"0 feature.s. are left to learn from .word: 23 categories"):
+        classifier().fit(given, y)
 
 
 class Picky(LogisticRegression):

@@ -32,6 +32,7 @@ for module in (
     "fuzz_commands",
     "fuzz_serving",
     "fuzz_tabled",
+    "fuzz_estimators",
 ):
     AREAS |= importlib.import_module(module).AREAS
 

@@ -71,6 +71,8 @@ class TableDescription:
         elif self.clients_may_be:
             several = ", ".join(f"{n} ({text})" for n, text in self.clients_may_be.items())
             found.append(("clients", f"not named; these columns look like some: {several}"))
+        else:
+            found.append(("clients", "none; name a column by client, on the command line --client"))
         found += [(f"column {kind.name}", kind.words) for kind in self.kinds[:SHOWN]]
         if more := len(self.kinds) - SHOWN:
             found += [("columns", f"and {more:,} more")] * (more > 0)
@@ -152,14 +154,14 @@ def _joined(notes: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     return tuple((name, "; ".join(several)) for name, several in found.items())
 
 
-def _facts(columns: Mapping[str, Any], truth: Truth | None) -> Description:
-    """Clients, examples and labels, of rows that have both."""
+def _facts(columns: Mapping[str, Any], truth: Truth | None) -> Description | None:
+    """Clients, examples and labels, of rows that have both; ``None`` if there are no such rows."""
     owner = codes_of(columns["client"])
     there = owner >= 0
     if truth is not None:
         there &= np.isfinite(truth.y)
     if not there.any():
-        raise DataError("no row has both a client and a label; name other columns")
+        return None
     sizes = np.bincount(owner[there])
     sizes = sizes[sizes > 0]
     names: tuple[str, ...] = () if truth is None else truth.names

@@ -72,10 +72,18 @@ def as_table(frame: Any) -> Any:
             f"a pandas DataFrame or a pyarrow Table is needed, got {type(frame).__name__}"
         )
     try:
-        return pa.Table.from_pandas(frame, preserve_index=False) if pandas else pa.table(frame)
+        return pa.Table.from_pandas(frame, preserve_index=False) if pandas else _table(frame)
     except Exception as error:  # of Arrow's, and whatever the frame does
         what = _culprit(frame) if pandas else ""
         raise DataError(f"the frame cannot be converted to Arrow: {what}{error}") from error
+
+
+def _table(frame: Any) -> Any:
+    """An Arrow table, with views of texts (as polars has) as texts, which can be taken apart."""
+    table = pa.table(frame)
+    kinds = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    fields = [field.with_type(kinds.get(field.type, field.type)) for field in table.schema]
+    return table.cast(pa.schema(fields)) if fields != list(table.schema) else table
 
 
 def read_table(path: Path, store: Path | None, roles: Mapping[str, Any]) -> ClientData:

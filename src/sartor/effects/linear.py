@@ -99,7 +99,7 @@ def solve(moments: Moments, factor: Floats) -> Solution:
     turned = factor.T @ zx
     moves = inverse @ turned
     left = moments.xx - np.tensordot(turned, moves, axes=([0, 1], [0, 1]))
-    equations = left[:p, :p] + RIDGE * moments.rows * np.eye(p)
+    equations = left[:p, :p] + RIDGE * max(moments.rows, 1) * np.eye(p)
     uncertainty = inverse_of(equations)
     beta = uncertainty @ left[:p, p]
     missed = left[:p, p] - equations @ beta  # by rounding, where columns say the same

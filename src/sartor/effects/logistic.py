@@ -158,7 +158,7 @@ def find_mode(problem: Problem, factor: Floats, fixed: Floats, own: Floats) -> M
 
     The factor is that of all clients, [varying, varying], or of each, [clients, varying, varying].
     """
-    ridge, turned = RIDGE * problem.rows, np.swapaxes(factor, -1, -2)
+    ridge, turned = RIDGE * max(problem.rows, 1), np.swapaxes(factor, -1, -2)
 
     def look(fixed: Floats, own: Floats) -> tuple[Curve, float]:
         curve = curve_at(problem, fixed, times(factor, own))

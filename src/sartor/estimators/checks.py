@@ -177,7 +177,8 @@ def refuse_nothing(view: View) -> None:
     """Refuse a table of which no column is left."""
     names = {"trees": view.preparation.tree_names, "linear": view.preparation.linear_names}
     if names.get(view.sees) == ():
-        several = "; ".join(f"{name}: {what}" for name, what in view.preparation.attention())
+        kinds = view.preparation.kinds
+        several = "; ".join(f"{kind.name}: {kind.attention or kind.words}" for kind in kinds)
         raise DataError(f"0 feature(s) are left to learn from ({several}); give other columns")
 
 

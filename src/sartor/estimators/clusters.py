@@ -114,6 +114,9 @@ class Clustered(Maker):
 
     def _clustered(self, task: Task, rows: Rows, folds: Folds) -> Fitted:
         known = rows.owner >= 0
+        if not known.any():
+            model = self.fitted_to(task, rows, folds).estimator
+            return Fitted(task, ByCluster([model]), Codes(np.full((self.clients, 1), np.nan)))
         rows, folds = rows.take(known), folds.take(known)
         draw = uniforms(mix(self.seed, "rows of clusters", np.arange(len(rows))))
         some = np.argsort(draw, kind="stable")[:MOST_ROWS]
@@ -161,7 +164,7 @@ class Clustered(Maker):
             for h in range(2):
                 learns = (half != h) & (cluster[rows.owner] == k)
                 if not learns.any():
-                    learns = half != h
+                    learns = half != h if (half != h).any() else half == h  # of one row alone
                 part = rows.take(learns)
                 model = self.fitted_to(task, part, Folds(np.zeros(len(part), np.int64), 1))
                 held = rows.take(half == h)

@@ -60,8 +60,8 @@ class LinearColumns(Encoded):
     """The columns for linear models."""
 
     def __call__(self, rows: Rows) -> Any:
-        """Without the column of ones."""
-        return rows.linear[:, 1:]
+        """Without the column of ones, unless there is no other."""
+        return rows.linear[:, 1:] if rows.linear.shape[1] > 1 else rows.linear
 
 
 class Levels(Encoded):

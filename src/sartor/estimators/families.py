@@ -36,16 +36,15 @@ def fresh(estimator: Any, categories: Sequence[int] = (), **settings: Any) -> An
         settings: settings to change.
     """
     found = clone(estimator).set_params(**settings)
-    boosted = isinstance(found, HistGradientBoostingClassifier | HistGradientBoostingRegressor)
-    if boosted and isinstance(found.categorical_features, str | None):  # the user's own stay
+    own = _is_boosting(found) and not isinstance(found.categorical_features, str | None)
+    if _is_boosting(found) and not own:
         found.set_params(categorical_features=list(categories) or None)
     return found
 
 
 def knows_categories(estimator: Any) -> bool:
     """Whether an estimator can be told that the order of codes means nothing."""
-    boosted = isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor)
-    return boosted or library(estimator) in OFFSETS
+    return _is_boosting(estimator) or library(estimator) in OFFSETS
 
 
 def fit(
@@ -63,6 +62,9 @@ def fit(
         offset: [rows, outputs] scores to go on from, for libraries in ``OFFSETS``.
     """
     known: dict[str, Any] = {}
+    if _is_boosting(estimator) and isinstance(x, np.ndarray):
+        empty = np.isnan(x).all(axis=0)  # for these rows: scikit-learn finds no bins for that
+        x = np.where(empty, 0.0, x) if empty.any() else x
     if library(estimator) == "lightgbm" and len(categories):
         known["categorical_feature"] = list(categories)
     if library(estimator) == "xgboost" and len(categories):
@@ -79,6 +81,10 @@ def fit(
             drawn = resampled(weight)
             x, y = _safe_indexing(x, drawn), y[drawn]
     return estimator.fit(x, y, **known)
+
+
+def _is_boosting(estimator: Any) -> bool:
+    return isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor)
 
 
 def cut_off(booster: Any, iterations: int) -> None:

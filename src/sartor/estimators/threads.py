@@ -41,6 +41,8 @@ def predictions(estimator: Any, x: Any, method: str) -> Any:
     >>> predictions(DummyRegressor().fit([[0.0]], [3.0]), np.zeros((2, 1)), "predict")
     array([3., 3.])
     """
+    if not len(x):  # which scikit-learn refuses
+        return np.zeros((0, len(estimator.classes_)) if method == "predict_proba" else 0)
     predict = getattr(estimator, method)
     boosted = isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor)
     if not boosted or not isinstance(x, np.ndarray):
