@@ -139,6 +139,16 @@ def test_tables_that_do_not_fit_are_refused(new, said):
         found.for_trees(pa.table(new))
 
 
+@pytest.mark.parametrize("empty", [None, ""])
+def test_gaps_of_dates_may_be_texts(empty):
+    found = Preparation.of(table := pa.table({"day": ["2026-01-01", empty, "2026-01-03"]}))
+    assert isinstance(found.kinds[0], Date) and found.kinds[0].gaps == 1
+    new = pa.table({"day": pa.array([empty] * 2, pa.string())})
+    np.testing.assert_array_equal(found.for_trees(new), found.for_trees(table)[[1, 1]])
+    number = Preparation.of(pa.table({"x": [1.0, 2.0]}))
+    assert np.isnan(number.for_trees(pa.table({"x": pa.array([empty], pa.string())}))).all()
+
+
 def test_dates_do_not_become_something_else():
     found = Preparation.of(pa.table({"day": [DAY, DAY.replace(day=2)]}))
     with pytest.raises(DataError, match="column 'day' was dates before"):

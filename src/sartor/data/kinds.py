@@ -450,7 +450,11 @@ def learn(name: str, values: Any) -> Kind:
 
 
 def dates_in(texts: Any) -> Any:
-    """Texts such as 2026-11-18 or 2026-11-18 09:30 as dates; ``None`` for other texts."""
+    """Texts such as 2026-11-18 or 2026-11-18 09:30 as dates; ``None`` for other texts.
+
+    Empty texts are gaps.
+    """
+    texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
     if not len(texts) or not pc.all(pc.match_substring_regex(texts, _ISO)).as_py():
         return None
     for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # without and with a time zone

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sartor.data import encoding
 from sartor.data.kinds import Date, Kind, dates_in, learn, names_of
@@ -99,8 +100,9 @@ class Preparation:
         """A column, in a type that its kind takes."""
         values = plain(table[kind.name], kind.name)
         text, date = encoding.is_text(values.type), encoding.is_date(values.type)
-        if pa.types.is_null(values.type):
-            return values.cast(pa.timestamp("us") if isinstance(kind, Date) else pa.string())
+        if pa.types.is_null(values.type) or (text and not pc.any(pc.not_equal(values, "")).as_py()):
+            empty = pa.timestamp("us") if isinstance(kind, Date) else pa.string()
+            return pa.nulls(len(values), empty)
         if kind.categorical and not text:
             return values.cast(pa.string())
         if isinstance(kind, Date) and not date:
