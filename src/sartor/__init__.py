@@ -18,6 +18,7 @@ from sartor.central import (
 from sartor.data import ClientData
 from sartor.engine import Automatic, Engine, Optimizer, Searched, side_by_side
 from sartor.errors import SartorError
+from sartor.estimators import PersonalClassifier, PersonalRegressor
 from sartor.evaluation import Scores, compare
 from sartor.loading import load
 from sartor.models import Model
@@ -44,7 +45,9 @@ __all__ = [
     "Model",
     "Optimizer",
     "Personal",
+    "PersonalClassifier",
     "PersonalModels",
+    "PersonalRegressor",
     "SartorError",
     "Scores",
     "Searched",

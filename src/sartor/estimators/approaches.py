@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from sartor.effects import Effects, without_client, without_fixed
 from sartor.estimators.rows import Rows
 from sartor.estimators.tasks import Task
+from sartor.randomness import mix, uniforms
 from sartor.types import Floats, Ints
 
 MOST_SLOPES = 10
 """Columns whose effects may vary between clients: those with the largest effects for everybody."""
+
+ENOUGH = 40_000
+"""Rows that are enough to estimate how much clients differ; what they are is fitted to all."""
+
+FEWEST = 20
+"""Rows of a client that it takes for that."""
 
 
 class Added(abc.ABC):
@@ -140,12 +148,39 @@ def _added(
     # What all rows have in common, such as a drift of the central model, is no client's own.
     common = np.concatenate([np.ones((len(rows), 1)), central], axis=1)
     varying = varying_of(rows, central, columns, slope)
-    correlated = varying.shape[1] <= 3
+    how: dict[str, Any] = {"correlated": varying.shape[1] <= 3}
+    if len(some := _enough(rows.owner, clients)) < len(rows):
+        few = task.effects(
+            common[some], varying[some], rows.y[some], rows.owner[some], clients, central[some],
+            None if rows.weight is None else rows.weight[some], **how,
+        )  # fmt: skip
+        how = {"covariances": [_ratio(each) for each in few]}
     effects = task.effects(
-        common, varying, rows.y, rows.owner, clients, central, rows.weight, correlated=correlated
+        common, varying, rows.y, rows.owner, clients, central, rows.weight, **how
     )
     effects = [without_fixed(each) for each in effects]
     return AddedEffects(task, effects, columns, slope)
+
+
+def _enough(owner: Ints, clients: int) -> Ints:
+    """Rows that tell how much clients differ: some of each client, or all of some clients."""
+    if len(owner) <= ENOUGH:
+        return np.arange(len(owner))
+    order = np.lexsort((uniforms(mix(0, "rows for variances", np.arange(len(owner)))), owner))
+    counts = np.bincount(owner, minlength=clients)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    most = np.searchsorted(np.cumsum(np.bincount(place)), ENOUGH)
+    if most >= FEWEST:
+        return np.sort(order[place < most])
+    draw = uniforms(mix(0, "clients for variances", np.arange(clients)))
+    chosen = np.cumsum(counts[np.argsort(draw)]) <= ENOUGH
+    return np.flatnonzero(np.isin(owner, np.argsort(draw)[chosen]))
+
+
+def _ratio(effects: Effects) -> Floats:
+    """The covariance of effects by the noise; one that is singular is moved away from that."""
+    found = effects.covariance / effects.noise
+    return found + 1e-9 * max(float(np.trace(found)), 1e-9) * np.eye(len(found))
 
 
 def strongest(rows: Rows, central: Floats, most: int = MOST_SLOPES) -> Ints:

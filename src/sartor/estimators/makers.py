@@ -21,7 +21,7 @@ from sartor.estimators.rows import Rows
 from sartor.estimators.tasks import Task
 from sartor.estimators.views import View
 
-ITERATIONS = 2000
+ITERATIONS = 600
 """The most iterations of the default booster."""
 
 MOST_CODES = 254
@@ -111,7 +111,7 @@ def booster(task: Task, rows: Rows, seed: int, **settings: Any) -> Any:
     """
     kind = HistGradientBoostingClassifier if task.classes else HistGradientBoostingRegressor
     usual = {
-        "learning_rate": 0.08,
+        "learning_rate": 0.1,
         "max_features": min(1.0, 1.2 / rows.x.shape[1] ** 0.5),
         "min_samples_leaf": int(np.clip(len(rows) / 1000, 20, 200)),
         "early_stopping": False,

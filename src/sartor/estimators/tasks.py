@@ -6,6 +6,7 @@ several classes. So effects and offsets work on one kind of array: [rows, output
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,14 +105,19 @@ class Task:
 
     def effects(
         self, fixed: Floats, varying: Floats, y: Floats, owner: Ints, clients: int,
-        offset: Floats, weights: Floats | None, **how: Any,
+        offset: Floats, weights: Floats | None, covariances: Sequence[Floats] | None = None,
+        **how: Any,
     ) -> list[Effects]:  # fmt: skip
         """Hierarchical effects on top of scores, for each output."""
         fit, offset = fit_logistic if self.classes else fit_linear, self._offsets(offset)
+        given = [None] * self.outputs if covariances is None else covariances
         return [
-            fit(fixed, varying, target, owner, clients, offset=offset[:, i], weights=weights, **how)
+            fit(
+                fixed, varying, target, owner, clients, offset=offset[:, i], weights=weights,
+                covariance=given[i], **how,
+            )
             for i, target in enumerate(self._targets(y))
-        ]
+        ]  # fmt: skip
 
     def with_new_rows(
         self, effects: list[Effects], varying: Floats, y: Floats, owner: Ints, clients: int,
