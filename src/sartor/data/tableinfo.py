@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sartor.checking import checks_arguments
 from sartor.data import encoding
 from sartor.data.arrays import from_arrays
 from sartor.data.info import PERCENTILES, Description, OrderShift, order_shift
@@ -79,6 +80,7 @@ class TableDescription:
         return found + [(f"attention: {name}", what) for name, what in self.attention]
 
 
+@checks_arguments
 def describe_table(
     frame: Any, *, client: str | None = None, label: str | None = None,
     features: Sequence[str] | None = None, domain: str | None = None, time: str | None = None,
