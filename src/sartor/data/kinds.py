@@ -207,7 +207,7 @@ class Number(Kind):
     @property
     def words(self) -> str:
         """What the column is."""
-        return f"numbers around {self.middle:.4g} ± {self.scale:.2g}"
+        return f"numbers around {_short(self.middle)} ± {_short(self.scale)}"
 
     @property
     def attention(self) -> str:
@@ -402,6 +402,15 @@ def as_numbers(values: Any, name: str) -> Floats:
 
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+def _short(number: float) -> str:
+    """A number for people.
+
+    >>> _short(1344.4), _short(0.009544), _short(1e20)
+    ('1,344', '0.0095', '1e+20')
+    """
+    return f"{number:,.0f}" if 100 <= abs(number) < 1e9 else f"{number:.2g}"
 
 
 def _scaled(numbers: Floats, middle: float, scale: float, gaps: bool) -> Floats:
