@@ -167,4 +167,4 @@ def damaged(rng: Rng, folder: Path) -> None:
         path.write_bytes(content)
 
 
-AREAS: dict[str, tuple[int, Case]] = {"serving": (100, serving)}
+AREAS: dict[str, tuple[int, Case]] = {"serving": (150, serving)}

@@ -112,4 +112,4 @@ def tabled(rng: Rng, scratch: Path) -> None:
         sure("<b>x</b>" not in page and "<no>" not in page, "names are not escaped")
 
 
-AREAS: dict[str, tuple[int, Case]] = {"tabled": (100, tabled)}
+AREAS: dict[str, tuple[int, Case]] = {"tabled": (150, tabled)}
