@@ -10,16 +10,17 @@ from campaign import AREAS, campaign, failures, sizes
 from outcomes import Refused, Slow, Wrong, attempt, ending, must_refuse, near, same
 
 from sartor.central.model import CentralModel
-from sartor.data import ClientData, hdf5, tables
+from sartor.data import ClientData, hdf5, notes, tableinfo, tables
 from sartor.data.trained import Trained
 from sartor.errors import DataError
+from sartor.estimators.models import Models
 from sartor.personal.models import PersonalModels
 
 CASES = 10_000
 SLICE = 150
 QUICK = (
     "frames", "ids", "labels", "shapes", "splits", "dates", "trained", "settings", "files",
-    "commands",
+    "commands", "described",
 )  # fmt: skip
 """Areas that need no compiled programs, or few: `make test` runs a slice of these."""
 
@@ -151,6 +152,11 @@ BUGS = {
     "labels of other rows": (tables, "_collect", forgets_a_label(tables._collect), "frames",
                              "wrong"),
     "parts that overlap": (ClientData, "split", planted_split(ClientData.split), "splits", "wrong"),
+    "a row's prediction for another row": (
+        Models, "scores", off_by_one(Models.scores), "estimators", "wrong"),
+    "rows without a client that count for one": (
+        tableinfo, "codes_of", lambda values: np.maximum(notes.codes_of(values), 0), "described",
+        "wrong"),
     "an id that is taken for another": (
         ClientData, "position", lambda self, client: 0, "ids", "wrong"),
 }  # fmt: skip
