@@ -16,6 +16,7 @@ from sartor.estimators.encoders import PLAIN, Encoded, Encoder
 from sartor.estimators.folds import Folds
 from sartor.estimators.rows import Rows
 from sartor.estimators.tasks import Task
+from sartor.estimators.threads import few_threads
 from sartor.types import Floats
 
 Done = Callable[[str], None]
@@ -228,7 +229,8 @@ class Boosted(Maker):
             some, others, within = rows.take(trains), rows.take(held), folds.take(trains)
             while True:
                 part = self.fitted_to(task, some, within, max_iter=most)
-                found = list(_stages(part, others, most))
+                with few_threads(len(others)):
+                    found = list(_stages(part, others, most))
                 lost = np.array([task.losses(scores, others.y).sum() for scores in found])
                 enough = lost.argmin() < 0.8 * len(lost) or most >= self.estimator.max_iter
                 if stages or enough:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from sartor.estimators.tasks import Task
 from sartor.randomness import mix, uniforms
 from sartor.types import Floats, Ints
 
-STARTS = 3
+STARTS = 2
 """Random first clusters; the ones with the lowest loss on held-out rows are taken."""
 
 MOST_TURNS = 5
@@ -95,11 +95,13 @@ class Clustered(Maker):
         q: the number of clusters.
         clients: the number of clients.
         seed: of the first clusters.
+        quick: settings of the estimator while clusters are searched, which takes many fits.
     """
 
     q: int = 2
     clients: int = 1
     seed: int = 0
+    quick: Mapping[str, Any] = field(default_factory=dict)
 
     def fit(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
         """Cluster all rows, and the rows without each fold."""
@@ -166,7 +168,8 @@ class Clustered(Maker):
                 if not learns.any():
                     learns = half != h if (half != h).any() else half == h  # of one row alone
                 part = rows.take(learns)
-                model = self.fitted_to(task, part, Folds(np.zeros(len(part), np.int64), 1))
+                alone = Folds(np.zeros(len(part), np.int64), 1)
+                model = self.fitted_to(task, part, alone, **self.quick)
                 held = rows.take(half == h)
                 found[half == h, k] = task.losses(model.scores(held), held.y)
         return found

@@ -12,6 +12,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
+from sartor.estimators.threads import few_threads
 from sartor.types import Floats
 
 OFFSETS = {"lightgbm": "init_score", "xgboost": "base_margin"}
@@ -80,7 +81,8 @@ def fit(
         else:
             drawn = resampled(weight)
             x, y = _safe_indexing(x, drawn), y[drawn]
-    return estimator.fit(x, y, **known)
+    with few_threads(len(y)):
+        return estimator.fit(x, y, **known)
 
 
 def _is_boosting(estimator: Any) -> bool:

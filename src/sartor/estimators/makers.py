@@ -47,9 +47,10 @@ def makers_for(
     encoder: Encoder = WithCode(clients) if known else WithEffect(clients)
     makers["category"] = kind(central, encoder, codes)
     small = _small(task, rows, seed) if default else estimator
+    quick = {"max_iter": 15, "learning_rate": 0.3} if default else {}
     for q in (2, 3):
         makers[f"{q} clusters"] = Clustered(
-            small, categories=codes, q=q, clients=clients, seed=seed
+            small, categories=codes, q=q, clients=clients, seed=seed, quick=quick
         )
     return makers
 

@@ -23,7 +23,7 @@ from sartor.types import Floats, Ints
 FEWEST_ROWS = 10
 """Clients with fewer rows than this keep the central model."""
 
-SAMPLE = 2_000
+SAMPLE = 1_000
 """Rows of everybody that a client's rows are mixed with."""
 
 Begins = Literal["nothing", "offset", "feature"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,9 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from threadpoolctl import ThreadpoolController
+
+MANY = 30_000
+"""Rows from which on several threads fit faster than one, also where the processor is busy."""
 
 BLOCK = 4_096
 """Rows that one thread predicts at once."""
@@ -32,6 +35,11 @@ def one_thread() -> Iterator[None]:
     """Let OpenMP use one thread, for work on few rows; other threads of Python keep theirs."""
     with _controller().limit(limits=1, user_api="openmp"):
         yield
+
+
+def few_threads(rows: int) -> AbstractContextManager[None]:
+    """One thread of OpenMP for fewer rows than several threads pay for."""
+    return one_thread() if rows < MANY else nullcontext()
 
 
 def predictions(estimator: Any, x: Any, method: str) -> Any:
