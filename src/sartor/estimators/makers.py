@@ -24,18 +24,16 @@ from sartor.estimators.views import View
 ITERATIONS = 600
 """The most iterations of the default booster."""
 
-MOST_CODES = 254
-"""With more clients than this, an effect stands for the client, and not a category."""
-
 
 def makers_for(
     task: Task, view: View, rows: Rows, estimator: Any, clients: int, seed: int
 ) -> dict[str, Maker]:
     """What fits the central models, by name; those that the estimator allows."""
-    codes = view.categories
     plain = LogisticRegression(C=1.0, max_iter=1000) if task.classes else Ridge(alpha=1.0)
     default = estimator is None
     central = booster(task, rows, seed, max_iter=ITERATIONS) if default else estimator
+    most = families.most_levels(central)
+    codes = view.categories(most)
     kind = Boosted if default else Plainly
     makers: dict[str, Maker] = {
         GLOBAL: kind(central, categories=codes),
@@ -43,7 +41,7 @@ def makers_for(
     }
     if view.sees == "frame":  # which takes no further columns
         return makers
-    known = clients <= MOST_CODES and view.sees == "trees" and families.knows_categories(central)
+    known = clients <= most and view.sees == "trees" and families.knows_categories(central)
     encoder: Encoder = WithCode(clients) if known else WithEffect(clients)
     makers["category"] = kind(central, encoder, codes)
     small = _small(task, rows, seed) if default else estimator
@@ -79,7 +77,12 @@ def candidates_for(
     for name, candidate in CANDIDATES.items():
         if isinstance(candidate.approach, Own):
             each = _small(task, rows, seed) if estimator is None else estimator
-            own = replace(candidate.approach, estimator=each, categories=view.categories, seed=seed)
+            own = replace(
+                candidate.approach,
+                estimator=each,
+                categories=view.categories(families.most_levels(each)),
+                seed=seed,
+            )
             if own.begins == "feature" and view.sees == "frame":
                 continue
             candidate = replace(candidate, approach=own)

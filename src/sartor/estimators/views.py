@@ -29,12 +29,14 @@ class View:
     sees: Sees
     preparation: Preparation
 
-    @property
-    def categories(self) -> tuple[int, ...]:
-        """The columns for trees that hold codes of categories."""
+    def categories(self, most: int) -> tuple[int, ...]:
+        """The columns for trees that hold codes of categories, if they have no more than most."""
         if self.sees != "trees":
             return ()
-        return tuple(np.flatnonzero(self.preparation.categorical).tolist())
+        several = [len(getattr(kind, "levels", ())) for kind in self.preparation.kinds
+                   for _ in kind.tree_names]  # fmt: skip
+        codes = self.preparation.categorical & (np.array(several, np.int64) <= most)
+        return tuple(np.flatnonzero(codes).tolist())
 
     @classmethod
     def learn(cls, table: Table, estimator: Any, columns: Literal["auto"] | None) -> View:
