@@ -44,7 +44,8 @@ def run_table(
             rows = read_rows(config)
             if not rows.test.any():
                 raise DataError(
-                    "no row is held out, so nothing can be measured; say --test 0.2 (split.test)"
+                    "no row is held out, so nothing can be measured; say --test 0.2 (split.test), "
+                    "or a larger share where clients have few rows"
                 )
             if rows.test.all():
                 raise DataError("all rows are held out, and none is left to learn from")
