@@ -9,8 +9,9 @@ what people have already. Each name is TABLE:CLIENT:HOW:SEED, and HOW is one of
 - shuffled: as random, with the ids of clients shuffled, so that there is nothing to find.
 
 Everything is chosen on training rows: iterations and leaves of boosting, and the penalty of
-logistic regression, on a fifth of them that is held out like the test rows. Results are added to
-`--out`, one JSON object a line.
+logistic regression, on a fifth of them that is held out like the test rows; so are slopes of the
+mixed model. Results are added to `--out`, one JSON object a line; splits that are there already are
+not run again. `--page` prints the table of docs/tables.md.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import argparse
 import datetime
 import importlib.metadata
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -30,12 +30,15 @@ import numpy as np
 import pandas as pd
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 
 import sartor
 from sartor.data.preparing import Preparation
 from sartor.data.tables import as_table
 from sartor.estimators import PersonalClassifier, PersonalRegressor
 
+RESULTS = Path(__file__).parents[1] / "results" / "tables" / "splits.jsonl"
+VERSIONS = ("scikit-learn", "lightgbm", "numpy", "jax")
 TEST = 0.25
 WINDOWS = (0.79, 0.65, 0.5, 0.35)
 """Where the test rows of a seed begin, as shares of all rows in the order of time: the first is
@@ -175,17 +178,28 @@ class Task:
         return found
 
 
-def personal(data: Split, approach: str, **settings: Any) -> tuple[np.ndarray, Any]:
-    """The losses of test rows by Sartor's estimator, and the estimator."""
+def fitted(data: Split, approach: str, learns: np.ndarray, **settings: Any) -> Any:
+    """Sartor's estimator, fitted to some rows."""
     kind = PersonalClassifier if data.classifies else PersonalRegressor
     model = kind(client=data.client, approach=approach, **data.fit, **settings)
-    x, y = data.x[~data.test], data.y[~data.test]
-    model.fit(x, y)
-    fresh, labels = data.x[data.test], data.y[data.test]
-    if not data.classifies:
-        return losses(False, model.predict(fresh), labels), model
-    codes = np.searchsorted(model.classes_, labels)
-    return losses(True, model.predict_proba(fresh), codes), model
+    return model.fit(data.x[learns], data.y[learns])
+
+
+def fresh_losses(model: Any, data: Split, where: np.ndarray, **how: Any) -> np.ndarray:
+    """The losses of rows that an estimator has not seen."""
+    fresh = model.models_.rows_of(model._read(data.x[where], None))
+    scores = model.models_.global_scores(fresh) if how else model.models_.scores(fresh)
+    return model.models_.task.losses(scores, model._known_labels(data.y[where]))
+
+
+def mixed_model(data: Split) -> np.ndarray:
+    """The exact hierarchical model: levels of clients, and slopes if inner rows say so."""
+    learns = ~data.test & ~data.inner
+    lost = {
+        approach: fresh_losses(fitted(data, approach, learns), data, data.inner).mean()
+        for approach in ("linear, level", "linear")
+    }
+    return fresh_losses(fitted(data, min(lost, key=lost.get), ~data.test), data, data.test)
 
 
 def run(name: str, **settings: Any) -> dict[str, Any]:
@@ -193,70 +207,132 @@ def run(name: str, **settings: Any) -> dict[str, Any]:
     table, client, how, seed = name.split(":")
     data = split(table, client, how, int(seed))
     task = Task(data)
-    owner = task.owner[data.test]
-    known = np.isin(owner, task.owner[task.train])
     found: dict[str, np.ndarray] = {}
     seconds: dict[str, float] = {}
 
-    def timed(method: str, fit: Callable[[], np.ndarray]) -> None:
+    def timed(method: str, fit: Callable[[], Any]) -> Any:
         began = time.perf_counter()
-        found[method] = fit()
+        said = fit()
         seconds[method] = round(time.perf_counter() - began, 1)
+        return said
 
-    models: dict[str, Any] = {}
-
-    def ours(approach: str) -> np.ndarray:
-        lost, models[approach] = personal(data, approach, **settings)
-        return lost
-
-    timed("auto", lambda: ours("auto"))
-    auto = models["auto"]
-    fresh = auto.models_.rows_of(auto._read(data.x[data.test], None))
-    labels = auto._known_labels(data.y[data.test])
-    found["global"] = auto.models_.task.losses(auto.models_.global_scores(fresh), labels)
-    timed("boosting", lambda: task.boosted(category=False))
-    timed("boosting, category", lambda: task.boosted(category=True))
-    timed("each client alone", task.for_each_client)
-    timed("mixed model", lambda: ours("linear, level"))
-    tried = auto.tried_
-    means = {}
-    for method, lost in found.items():
-        by_client = np.bincount(owner[known], lost[known]) / np.maximum(
-            np.bincount(owner[known]), 1
-        )
-        there = np.bincount(owner[known]) > 0
-        means[method] = {"rows": float(lost.mean()), "clients": float(by_client[there].mean())}
-        base = np.bincount(owner[known], found["global"][known]) / np.maximum(
-            np.bincount(owner[known]), 1
-        )
-        means[method]["hurt"] = float((by_client > base)[there].mean())
+    auto = timed("auto", lambda: fitted(data, "auto", ~data.test, **settings))
+    found["auto"] = fresh_losses(auto, data, data.test)
+    found["global"] = fresh_losses(auto, data, data.test, everybody=True)
+    found["boosting"] = timed("boosting", lambda: task.boosted(category=False))
+    found["boosting, category"] = timed("boosting, category", lambda: task.boosted(category=True))
+    found["each client alone"] = timed("each client alone", task.for_each_client)
+    found["mixed model"] = timed("mixed model", lambda: mixed_model(data))
     return {
-        "name": name, "rows": int(task.train.sum()), "test": int(data.test.sum()),
-        "clients": task.clients, "loss": means, "seconds": seconds,
+        "name": name, "rows": int((~data.test).sum()), "test": int(data.test.sum()),
+        "clients": len(auto.models_.ids), "loss": compared(task, found), "seconds": seconds,
+        "expected": expected(auto),
         "chosen": {str(n): int(c) for n, c in
                    zip(*np.unique(auto.models_.names, return_counts=True), strict=True)},
-        "mixture": tried.mixture, "skipped": tried.skipped,
-        "tried": {n: round(s, 1) for n, s in tried.seconds.items()},
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "cores": os.cpu_count(),
-        "versions": {p: importlib.metadata.version(p) for p in ("scikit-learn", "numpy")},
+        "mixture": auto.tried_.mixture, "skipped": auto.tried_.skipped,
+        "held_out": {n: float(np.nanmean(lost)) for n, lost in auto.tried_.losses.items()},
+        "tried": {n: round(s, 1) for n, s in auto.tried_.seconds.items()},
+        "settings": settings, "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "threads": _openmp_effective_n_threads(),
+        "versions": {p: importlib.metadata.version(p) for p in VERSIONS},
     }  # fmt: skip
+
+
+def compared(task: Task, found: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Mean losses over rows and over clients, and who is hurt beside the global model."""
+    owner = task.owner[task.data.test]
+    known = np.isin(owner, task.owner[task.train])
+    _, place, rows = np.unique(owner[known], return_inverse=True, return_counts=True)
+    by_client = {m: np.bincount(place, lost[known]) / rows for m, lost in found.items()}
+    base = by_client["global"]
+    return {
+        method: {
+            "rows": float(lost.mean()), "clients": float(by_client[method].mean()),
+            "hurt": float((by_client[method] > base).mean()),
+            "gained": float((by_client[method] < base).mean()),
+        }
+        for method, lost in found.items()
+    }  # fmt: skip
+
+
+def expected(auto: Any) -> dict[str, float] | None:
+    """What held-out rows promise: the mean gain over clients."""
+    if auto.decision_ is None or not np.isfinite(auto.decision_.paid).any():
+        return None
+    return {"gain": float(np.nanmean(auto.decision_.paid))}
+
+
+BASELINES = ("boosting", "boosting, category", "each client alone", "mixed model")
+COLUMNS = (*BASELINES, "global", "auto")
+HEADING = (
+    "table, test rows", "rows", "clients", "LightGBM", "with category", "each alone",
+    "mixed model", "global", "auto", "to the best baseline", "worst split", "hurt", "personal",
+)  # fmt: skip
+
+
+def page(lines: list[dict[str, Any]]) -> str:
+    """The table of docs/tables.md: means over splits."""
+    several: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        table, client, how, _ = line["name"].split(":")
+        several.setdefault(f"{table} by {client}, {how}", []).append(line)
+    found = [HEADING, ["---"] * len(HEADING), *(_row(what, of) for what, of in several.items())]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in found)
+
+
+def _row(what: str, splits: list[dict[str, Any]]) -> list[str]:
+    def mean(value: Callable[[dict[str, Any]], float]) -> float:
+        return float(np.mean([value(line) for line in splits]))
+
+    loss = {m: mean(lambda line, m=m: line["loss"][m]["rows"]) for m in COLUMNS}
+    each = [
+        line["loss"]["auto"]["rows"] / min(line["loss"][m]["rows"] for m in BASELINES) - 1
+        for line in splits
+    ]
+    shown = {m: f"{v:#.4g}".removeprefix("0") for m, v in loss.items()}
+    least = min(loss, key=lambda m: loss[m])
+    return [
+        what, f"{mean(lambda line: line['rows']):,.0f}",
+        f"{max(line['clients'] for line in splits):,}",
+        *(f"**{shown[m]}**" if m == least else shown[m] for m in COLUMNS),
+        *(
+            f"{value:+.2%}".replace("-", "−")
+            for value in (loss["auto"] / min(loss[m] for m in BASELINES) - 1, max(each))
+        ),
+        f"{mean(lambda line: line['loss']['auto']['hurt']):.0%}",
+        f"{mean(lambda line: 1 - line['chosen'].get('global', 0) / line['clients']):.0%}",
+    ]  # fmt: skip
 
 
 def main() -> None:
     """Run the splits that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="+", metavar="TABLE:CLIENT:HOW:SEED")
-    parser.add_argument("--out", type=Path, default=Path("customers.jsonl"))
+    parser.add_argument("names", nargs="*", metavar="TABLE:CLIENT:HOW:SEED")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="one JSON object a line")
     parser.add_argument("--budget", type=float, help="seconds of `auto` (default: its own)")
+    parser.add_argument("--page", action="store_true", help="print the table of docs/tables.md")
     asked = parser.parse_args()
     settings = {} if asked.budget is None else {"budget": asked.budget}
     warnings.simplefilter("ignore")
+    lines = read(asked.out)
+    done = {line["name"] for line in lines}
     for name in asked.names:
+        if name in done:
+            print(name, "is there already")
+            continue
         line = run(name, **settings)
+        asked.out.parent.mkdir(parents=True, exist_ok=True)
         with asked.out.open("a") as file:
             file.write(json.dumps(line) + "\n")
         print(name, {m: round(v["rows"], 5) for m, v in line["loss"].items()}, flush=True)
         print("   ", line["chosen"], line["seconds"], flush=True)
+    if asked.page:
+        print(page(read(asked.out)))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """What was run before."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 if __name__ == "__main__":

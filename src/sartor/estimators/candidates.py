@@ -64,6 +64,9 @@ BASES = {
 }
 """The central models that candidates begin with."""
 
+ALIKE = (GLOBAL, "linear")
+"""Those that do not know clients."""
+
 CANDIDATES: Mapping[str, Candidate] = {
     GLOBAL: Candidate(GLOBAL),
     "linear, level": Candidate("linear", Recalibrate("the client's own level", slope=False)),

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from sklearn.dummy import DummyClassifier
 
-from sartor.estimators import families
+from sartor.estimators import families, mixing
 from sartor.estimators.encoders import PLAIN, Encoded, Encoder
 from sartor.estimators.folds import Folds
 from sartor.estimators.rows import Rows
 from sartor.estimators.tasks import Task
 from sartor.estimators.threads import few_threads
-from sartor.types import Floats
+from sartor.types import Bools, Floats
 
 Done = Callable[[str], None]
 """Told about each piece of work that is done."""
@@ -60,24 +60,26 @@ class Fitted(Scorer):
 
 @dataclass(frozen=True)
 class Averaged(Scorer):
-    """The mean of several models' scores.
+    """The weighted mean of several models' scores.
 
     Attributes:
         models: the models.
+        weights: theirs, whose sum is 1; ``None`` if all count the same.
     """
 
-    models: tuple[Fitted, ...]
+    models: tuple[Scorer, ...]
+    weights: Floats | None = None
 
     def scores(self, rows: Rows) -> Floats:
         """The mean of their scores."""
-        return np.mean([model.scores(rows) for model in self.models], axis=0)
+        return np.average([each.scores(rows) for each in self.models], axis=0, weights=self.weights)
 
     def without(self, client: int) -> Averaged:
         """The same of each."""
-        return Averaged(tuple(model.without(client) for model in self.models))
+        return replace(self, models=tuple(model.without(client) for model in self.models))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Central:
     """A central model, and its scores of the rows that it was fitted to.
 
@@ -86,18 +88,51 @@ class Central:
         held_out: [rows, outputs] the scores of each row by a model that has not seen it; NaN for
             rows that are never held out.
         settings: what was found out about the estimator on the way, such as its iterations.
-        without_two: see :meth:`Maker.without_two`; ``None`` if it was not needed yet.
+        without_two: see :meth:`Maker.without_two`, which sets it when it is needed.
+        parts: central models that it is mixed of, by name; others may begin with them, too.
     """
 
     fitted: Scorer
     held_out: Floats
     settings: Mapping[str, Any] = field(default_factory=dict)
     without_two: list[Floats] | None = None
+    parts: Mapping[str, Central] = field(default_factory=dict)
+
+
+class Maker(abc.ABC):
+    """Makes central models."""
+
+    @abc.abstractmethod
+    def fit(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
+        """Fit to all rows, and to the rows without each fold."""
+
+    def without_two(
+        self, central: Central, task: Task, rows: Rows, folds: Folds, done: Done
+    ) -> list[Floats]:
+        """For each fold that is held out, the scores of all others by models that know neither.
+
+        What is fitted beside a central model is judged by rows of a fold. If the scores that it is
+        fitted to came from models that have seen this fold, they would lean away from its labels:
+        a client that is often late there is expected late by them, and so seems early elsewhere.
+        By time there is nothing to do, as models know earlier folds only.
+        """
+        if central.without_two is None:
+            if folds.forward:
+                central.without_two = [central.held_out for _ in folds]
+            else:
+                central.without_two = self._without_two(central, task, rows, folds, done)
+        return central.without_two
+
+    @abc.abstractmethod
+    def _without_two(
+        self, central: Central, task: Task, rows: Rows, folds: Folds, done: Done
+    ) -> list[Floats]:
+        """The same by models that are fitted for it."""
 
 
 @dataclass(frozen=True)
-class Maker(abc.ABC):
-    """Makes central models.
+class OfEstimator(Maker):
+    """Makes central models of one estimator.
 
     Attributes:
         estimator: it is cloned, and stays as it is.
@@ -108,10 +143,6 @@ class Maker(abc.ABC):
     estimator: Any
     encoder: Encoder = PLAIN
     categories: tuple[int, ...] = ()
-
-    @abc.abstractmethod
-    def fit(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
-        """Fit to all rows, and to the rows without each fold."""
 
     def fitted_to(self, task: Task, rows: Rows, folds: Folds, **settings: Any) -> Fitted:
         """A clone, fitted to rows. Where all have one class, nothing can be learned but that."""
@@ -125,20 +156,10 @@ class Maker(abc.ABC):
         estimator = families.fresh(self.estimator, categories, **settings)
         return Fitted(task, families.fit(estimator, x, y, rows.weight, categories), encoded)
 
-    def without_two(
+    def _without_two(
         self, central: Central, task: Task, rows: Rows, folds: Folds, done: Done
     ) -> list[Floats]:
-        """For each fold that is held out, the scores of all others by models that know neither.
-
-        What is fitted beside a central model is judged by rows of a fold. If the scores that it is
-        fitted to came from models that have seen this fold, they would lean away from its labels:
-        a client that is often late there is expected late by them, and so seems early elsewhere.
-        By time there is nothing to do, as models know earlier folds only.
-        """
-        if central.without_two is not None:
-            return central.without_two
-        if folds.forward:
-            return [central.held_out for _ in folds]
+        """By clones that are fitted to all but two folds."""
         return self._pairs(task, rows, folds, done, **central.settings)
 
     def _pairs(
@@ -159,7 +180,7 @@ class Maker(abc.ABC):
 
 
 @dataclass(frozen=True)
-class Plainly(Maker):
+class Plainly(OfEstimator):
     """Any estimator of scikit-learn's kind, as it is."""
 
     def fit(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
@@ -182,7 +203,7 @@ SEEDS = 3
 
 
 @dataclass(frozen=True)
-class Boosted(Maker):
+class Boosted(OfEstimator):
     """Gradient boosting, with as many iterations as are best on held-out rows.
 
     One fit depends much on chance, so several are averaged: those without one fold each, or by
@@ -256,3 +277,49 @@ def _stages(part: Fitted, rows: Rows, count: int) -> Iterator[Floats]:
         for i, said in enumerate(estimator.staged_predict(x), 1):
             if i in wanted:
                 yield said[:, None]
+
+
+@dataclass(frozen=True)
+class Blended(Maker):
+    """A mixture of several makers' models, with the weights that lose least on held-out rows.
+
+    Attributes:
+        makers: by name.
+    """
+
+    makers: Mapping[str, Maker]
+
+    def fit(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
+        """Fit all, and weigh them."""
+        parts = {name: one.fit(task, rows, folds, done) for name, one in self.makers.items()}
+        scores = {name: part.held_out for name, part in parts.items()}
+        there = np.all([np.isfinite(each).all(axis=1) for each in scores.values()], axis=0)
+        share = _weights(task, rows, scores, there)
+        held_out = np.full((len(rows), task.outputs), np.nan)
+        by_fold = {}
+        for fold in np.unique(folds.number[there]).tolist():
+            held, others = there & (folds.number == fold), there & (folds.number != fold)
+            by_fold[fold] = _weights(task, rows, scores, others) if others.any() else share
+            held_out[held] = mixing.mixed({n: s[held] for n, s in scores.items()}, by_fold[fold])
+        of = tuple(parts[name].fitted for name in share)
+        fitted = of[0] if len(of) == 1 else Averaged(of, np.array([*share.values()]))
+        return Central(fitted, held_out, {"by fold": by_fold}, parts=parts)
+
+    def _without_two(
+        self, central: Central, task: Task, rows: Rows, folds: Folds, done: Done
+    ) -> list[Floats]:
+        """Mixtures of the same of all parts."""
+        of = {
+            name: maker.without_two(central.parts[name], task, rows, folds, done)
+            for name, maker in self.makers.items()
+        }
+        return [
+            mixing.mixed({name: each[fold] for name, each in of.items()}, weights)
+            for fold, weights in central.settings["by fold"].items()
+        ]
+
+
+def _weights(task: Task, rows: Rows, scores: Mapping[str, Floats], where: Bools) -> Any:
+    """The weights of several models' scores of some rows."""
+    weight = None if rows.weight is None else rows.weight[where]
+    return mixing.weigh(task, {n: s[where] for n, s in scores.items()}, rows.y[where], weight)

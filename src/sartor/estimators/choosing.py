@@ -2,7 +2,7 @@
 
 All clients get the candidate that clearly pays on all held-out rows together. What differs between
 clients is estimated inside of candidates, with shrinkage. But a client keeps the global model if it
-would not see the gain.
+would not see the gain, and if that costs all clients together next to nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from sartor.estimators.candidates import GLOBAL
 from sartor.estimators.folds import Folds
@@ -27,6 +28,9 @@ PAYS = 2.0
 SEEN = 0.75
 """Clients keep the global model if their expected gain is less than so many standard deviations of
 the mean of as many rows as they have: they would hardly see it."""
+
+GIVEN_UP = 0.001
+"""What these clients may give up together, as a share of the global model's loss."""
 
 Words = npt.NDArray[np.str_]
 
@@ -66,6 +70,8 @@ class Gains(NamedTuple):
         fold: [rows] the fold of each.
         size: [clients] how many rows each client has, held out or not.
         weight: [rows] how much each counts.
+        loss: the mean loss of the global model.
+        alike: [rows] what other models that do not know clients gain.
     """
 
     of: dict[str, Floats]
@@ -73,11 +79,16 @@ class Gains(NamedTuple):
     fold: Ints
     size: Ints
     weight: Floats
+    loss: float
+    alike: Floats
 
     def only(self, where: npt.NDArray[np.bool_]) -> Gains:
         """Those of some rows."""
         of = {name: gains[where] for name, gains in self.of.items()}
-        return Gains(of, self.owner[where], self.fold[where], self.size, self.weight[where])
+        return self._replace(
+            of=of, owner=self.owner[where], fold=self.fold[where], weight=self.weight[where],
+            alike=self.alike[where],
+        )  # fmt: skip
 
 
 def choose(tried: Tried, rows: Rows, folds: Folds, size: Ints) -> Decision:
@@ -94,24 +105,29 @@ def choose(tried: Tried, rows: Rows, folds: Folds, size: Ints) -> Decision:
     losses = {name: values[there] for name, values in tried.losses.items()}
     of = {name: losses[GLOBAL] - v for name, v in losses.items() if name != GLOBAL}
     weight = np.ones(there.sum()) if rows.weight is None else rows.weight[there]
-    gains = Gains(of, rows.owner[there], folds.number[there], size, weight)
+    everybody = float(np.average(losses[GLOBAL], weights=weight)) if len(weight) else 0.0
+    alike = np.zeros(len(weight))
+    if tried.alike is not None:
+        alike = np.nan_to_num(losses[GLOBAL] - tried.alike[there])
+    gains = Gains(of, rows.owner[there], folds.number[there], size, weight, everybody, alike)
     nothing = np.zeros(len(size))
     gain, deviation, observed = {GLOBAL: nothing}, {GLOBAL: nothing}, {}
     for each in of:
         gain[each], deviation[each], observed[each] = _expected(gains, each)
     name, kept = _decide(gains)
     loss, _ = client_means(losses[GLOBAL], gains.owner, len(size))
-    pays = {each: mean_and_error(gains, each) for each in of}
+    pays = {each: mean_and_error(gains, gains.of[each]) for each in of}
     return Decision(name, kept, gain, deviation, observed, pays, _paid(gains), loss)
 
 
-def mean_and_error(gains: Gains, name: str) -> tuple[float, float]:
-    """A candidate's mean gain over all rows, and its standard error.
+def mean_and_error(gains: Gains, values: Floats) -> tuple[float, float]:
+    """The mean of gains over all rows, and its standard error.
 
     Rows of one client are alike, and so are those of one fold, which were scored by the same model
-    and may be of one time or group. Both add to the error.
+    and may be of one time or group. Both add to the error. A few folds say little about how much
+    folds differ, so what they add grows as a quantile of Student's t does.
     """
-    values, weight = gains.of[name], gains.weight
+    weight = gains.weight
     total = max(float(weight.sum()), 1e-300)
     mean = float((values * weight).sum()) / total
     apart = weight * (values - mean) / total
@@ -122,15 +138,19 @@ def mean_and_error(gains: Gains, name: str) -> tuple[float, float]:
     if len(there) > 1:
         means = np.bincount(fold, values * weight) / np.maximum(np.bincount(fold, weight), 1e-300)
         by_fold = float(means.var(ddof=1)) / len(there)
+        by_fold *= (stats.t.ppf(stats.norm.cdf(PAYS), len(there) - 1) / PAYS) ** 2
     return mean, float(np.sqrt(max(alone, by_client) + by_fold))
 
 
 def _decide(gains: Gains) -> tuple[Words, npt.NDArray[np.bool_]]:
     """The candidate of each client, and who keeps the global model although another one pays."""
     best, surely = GLOBAL, 0.0
-    for name in gains.of:
-        mean, error = mean_and_error(gains, name)
-        if mean > PAYS * error and mean - error > surely:
+    for name, of in gains.of.items():
+        mean, error = mean_and_error(gains, of)
+        # What a better model for all would bring is no reason to tell clients apart.
+        beyond, doubt = mean_and_error(gains, of - gains.alike)
+        pays = mean > PAYS * error and beyond > PAYS * doubt
+        if pays and mean - error > surely:
             best, surely = name, mean - error
     kept = np.zeros(len(gains.size), np.bool_)
     if best != GLOBAL:
@@ -138,7 +158,10 @@ def _decide(gains: Gains) -> tuple[Words, npt.NDArray[np.bool_]]:
         counts = np.bincount(gains.owner, minlength=len(kept))
         _, of_mean = client_means(gains.of[best], gains.owner, len(kept))
         of_row = np.nanmax(of_mean * np.where(counts, counts, np.nan))  # one for all clients
-        kept = gain < SEEN * np.sqrt(deviation**2 + of_row / np.maximum(gains.size, 1))
+        seen = gain / np.sqrt(deviation**2 + of_row / np.maximum(gains.size, 1))
+        order = np.argsort(seen)
+        given_up = np.cumsum(np.maximum(gain * gains.size, 0)[order])
+        kept[order] = (seen[order] < SEEN) & (given_up <= GIVEN_UP * gains.loss * gains.size.sum())
     return np.where(kept, GLOBAL, best), kept
 
 

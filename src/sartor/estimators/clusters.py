@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sartor.estimators.central import Central, Done, Fitted, Maker, Scorer
+from sartor.estimators.central import Central, Done, Fitted, OfEstimator, Scorer
 from sartor.estimators.encoders import Codes
 from sartor.estimators.folds import Folds
 from sartor.estimators.parts import Stored
@@ -86,7 +86,7 @@ def placed(fitted: Scorer, rows: Rows, clients: int) -> Scorer:
 
 
 @dataclass(frozen=True)
-class Clustered(Maker):
+class Clustered(OfEstimator):
     """HypCluster with an estimator: refit the clusters' models, reassign the clients, and again.
 
     Clients are assigned by rows that the models have not seen, one half by models of the other.

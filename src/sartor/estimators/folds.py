@@ -10,7 +10,7 @@ import numpy as np
 from sartor.randomness import mix, uniforms
 from sartor.types import Bools, Floats, Ints
 
-LATEST = 2
+LATEST = 3
 """Folds that decisions rest on where rows have times: the last ones."""
 
 

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sartor.errors import ConfigError, nearest
 from sartor.estimators import families
 from sartor.estimators.candidates import CANDIDATES, GLOBAL, Candidate
-from sartor.estimators.central import Boosted, Maker, Plainly
+from sartor.estimators.central import Blended, Boosted, Maker, Plainly
 from sartor.estimators.clusters import Clustered
 from sartor.estimators.crossed import Crossed
 from sartor.estimators.encoders import By, Encoder, LinearColumns, WithCode, WithEffect
@@ -35,9 +35,10 @@ def makers_for(
     most = families.most_levels(central)
     codes = view.categories(most)
     kind = Boosted if default else Plainly
+    everybody, linear = kind(central, categories=codes), Plainly(plain, By(LinearColumns))
     makers: dict[str, Maker] = {
-        GLOBAL: kind(central, categories=codes),
-        "linear": Plainly(plain, By(LinearColumns)),
+        GLOBAL: Blended({"boosting": everybody, "linear": linear}) if default else everybody,
+        "linear": linear,
     }
     if view.sees == "frame":  # which takes no further columns
         return makers

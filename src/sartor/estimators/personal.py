@@ -268,7 +268,8 @@ class PersonalClassifier(ClassifierMixin, _Personal):
 
     Args:
         estimator: the central model: a classifier of scikit-learn's kind, or a pipeline (default:
-            gradient boosting, with as many iterations as are best on held-out rows).
+            gradient boosting, with as many iterations as are best on held-out rows, mixed with a
+            linear model as far as that pays there).
         client: the column that says whose row it is: its name, or its position in an array.
             ``None`` if clients are given beside the table: ``fit(X, y, client=...)``.
         second: for regression: a second column of clients, such as the region of a shop, or the

@@ -11,7 +11,7 @@ import numpy as np
 from sartor.errors import warn
 from sartor.estimators import mixing
 from sartor.estimators.approaches import Added
-from sartor.estimators.candidates import GLOBAL, HALF, MIXTURE, Candidate
+from sartor.estimators.candidates import ALIKE, GLOBAL, HALF, MIXTURE, Candidate
 from sartor.estimators.central import Central, Done, Maker
 from sartor.estimators.folds import Folds
 from sartor.estimators.rows import Rows
@@ -25,8 +25,8 @@ class Tried:
 
     Attributes:
         central: the central models.
-        without_two: of those that something was fitted beside, see :meth:`Maker.without_two`.
         losses: for each candidate, [rows] the losses of held-out rows; NaN for others.
+        alike: [rows] the same of a mixture of models that do not know clients; NaN likewise.
         mixture: the weights of the candidates in a mixture of them; none if there is none.
         seconds: how long each candidate took.
         skipped: candidates that there was no time for.
@@ -34,8 +34,8 @@ class Tried:
     """
 
     central: dict[str, Central] = field(default_factory=dict)
-    without_two: dict[str, list[Floats]] = field(default_factory=dict)
     losses: dict[str, Floats] = field(default_factory=dict)
+    alike: Floats | None = None
     mixture: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
@@ -92,9 +92,10 @@ class Trial:
                 try:
                     if base in broken:
                         raise broken[base]
-                    tried.central[base] = self.makers[base].fit(
-                        self.task, self.rows, self.folds, self.done
-                    )
+                    made = self.makers[base].fit(self.task, self.rows, self.folds, self.done)
+                    tried.central[base] = made
+                    parts = {part: of for part, of in made.parts.items() if part in self.makers}
+                    tried.central.update(parts)
                 except Exception as error:  # whatever the estimator does
                     broken[base] = error
                     self._note_failed(name, error, mixes)
@@ -138,10 +139,8 @@ class Trial:
         central, folds = self.tried.central[candidate.base], self.folds
         if candidate.approach is None:
             return central.held_out
-        if (learned := self.tried.without_two.get(candidate.base)) is None:
-            maker = self.makers[candidate.base]
-            learned = maker.without_two(central, self.task, self.rows, folds, self.done)
-            self.tried.without_two[candidate.base] = learned
+        maker = self.makers[candidate.base]
+        learned = maker.without_two(central, self.task, self.rows, folds, self.done)
         found = np.full_like(central.held_out, np.nan)
         for (trains, held), scores in zip(folds, learned, strict=True):
             learns = trains & folds.scored
@@ -168,15 +167,18 @@ class Trial:
             return 0.0
         known, some = self.tried.central[candidate.base], self.folds.scored
         one = candidate.approach.seconds(self.task, self.rows.take(some), known.held_out[some])
-        there = known.without_two is not None or candidate.base in self.tried.without_two
-        pairs = 0.0 if there or self.folds.forward else 2 * central
+        there = known.without_two is not None or self.folds.forward
+        pairs = 0.0 if there else 2 * central
         return one * (self.folds.count + 1) + pairs
 
     def _note(self, name: str, scores: Floats) -> None:
+        self.tried.losses[name] = self._losses(scores)
+
+    def _losses(self, scores: Floats) -> Floats:
         there = np.isfinite(scores).all(axis=1)
         losses = np.full(len(self.rows), np.nan)
         losses[there] = self.task.losses(scores[there], self.rows.y[there])
-        self.tried.losses[name] = losses
+        return losses
 
     def _mix(self, scores: dict[str, Floats]) -> None:
         task, rows, folds = self.task, self.rows, self.folds
@@ -192,3 +194,6 @@ class Trial:
         self.tried.mixture = mixing.weigh(task, of, rows.y[there], weight)
         self._note(HALF, half)
         self._note(MIXTURE, whole)
+        central = self.tried.central
+        same = {base: central[base].held_out for base in ALIKE if base in central}
+        self.tried.alike = self._losses(mixing.held_out(task, rows, folds, same, there))

@@ -1,0 +1,55 @@
+"""The default central model: boosting, mixed with a linear model where that pays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sartor
+from sartor.estimators import PersonalRegressor
+from sartor.estimators.candidates import GLOBAL
+
+
+def table(target, rows=1200, seed=0):
+    draw = np.random.default_rng(seed)
+    X = pd.DataFrame(draw.uniform(-1, 1, (rows, 3)), columns=list("abc"))
+    X["client"] = draw.integers(0, 6, rows).astype(str)
+    return X, target(X) + draw.normal(0, 0.3, rows)
+
+
+def weights(model):
+    """The weights of boosting and of the linear model, on the scores of all rows."""
+    held = model.tried_.central[GLOBAL]
+    return held.settings["by fold"]
+
+
+@pytest.mark.parametrize("time", [None, "when"])
+def test_what_is_linear_is_predicted_by_a_linear_model(time):
+    X, y = table(lambda x: 2 * x.a - x.b)
+    if time is not None:
+        X[time] = np.arange(len(X))
+    model = PersonalRegressor(client="client", approach="recalibrate", time=time).fit(
+        X[:900], y[:900]
+    )
+    for fold in weights(model).values():
+        assert fold.get("linear", 0.0) > 0.8
+    rows = model.models_.rows_of(model._read(X[900:], None))
+    wrong = model.models_.global_scores(rows)[:, 0] - (2 * X.a - X.b)[900:]
+    assert np.square(wrong).mean() < 0.05 * 0.3**2
+
+
+def test_what_is_not_linear_is_left_to_boosting():
+    X, y = table(lambda x: 2.0 * ((x.a > 0) != (x.b > 0)))
+    model = PersonalRegressor(client="client", approach="recalibrate").fit(X, y)
+    for fold in weights(model).values():
+        assert set(fold) == {"boosting"}
+
+
+def test_mixtures_are_saved(tmp_path):
+    X, y = table(lambda x: 3 * x.a + 0.5 * np.sign(x.b), rows=500)
+    model = PersonalRegressor(client="client", approach="recalibrate").fit(X, y)
+    assert all(len(fold) == 2 for fold in weights(model).values())
+    model.save(tmp_path / "models")
+    again = sartor.load(tmp_path / "models")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
