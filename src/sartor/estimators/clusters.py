@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sartor.estimators.central import Central, Done, Fitted, OfEstimator, Scorer
+from sartor.estimators.central import Fitted, Plainly, Scorer
 from sartor.estimators.encoders import Codes
 from sartor.estimators.folds import Folds
 from sartor.estimators.parts import Stored
@@ -86,7 +86,7 @@ def placed(fitted: Scorer, rows: Rows, clients: int) -> Scorer:
 
 
 @dataclass(frozen=True)
-class Clustered(OfEstimator):
+class Clustered(Plainly):
     """HypCluster with an estimator: refit the clusters' models, reassign the clients, and again.
 
     Clients are assigned by rows that the models have not seen, one half by models of the other.
@@ -103,21 +103,11 @@ class Clustered(OfEstimator):
     seed: int = 0
     quick: Mapping[str, Any] = field(default_factory=dict)
 
-    def fit(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
-        """Cluster all rows, and the rows without each fold."""
-        held_out = np.full((len(rows), task.outputs), np.nan)
-        for trains, held in folds:
-            part = self._clustered(task, rows.take(trains), folds.take(trains))
-            held_out[held] = part.scores(rows.take(held))
-            done("clusters")
-        fitted = self._clustered(task, rows, folds)
-        done("clusters")
-        return Central(fitted, held_out)
-
-    def _clustered(self, task: Task, rows: Rows, folds: Folds) -> Fitted:
-        known = rows.owner >= 0
+    def fitted_to(self, task: Task, rows: Rows, folds: Folds, **settings: Any) -> Fitted:
+        """Search clusters, and fit a clone to each of them."""
+        plainly, known = super().fitted_to, rows.owner >= 0
         if not known.any():
-            model = self.fitted_to(task, rows, folds).estimator
+            model = plainly(task, rows, folds, **settings).estimator
             return Fitted(task, ByCluster([model]), Codes(np.full((self.clients, 1), np.nan)))
         rows, folds = rows.take(known), folds.take(known)
         draw = uniforms(mix(self.seed, "rows of clusters", np.arange(len(rows))))
@@ -129,7 +119,7 @@ class Clustered(OfEstimator):
         cluster, _ = min(searched, key=lambda found: found[1])
         mine = cluster[rows.owner]
         models = [
-            self.fitted_to(task, rows.take(mine == k), folds.take(mine == k)).estimator
+            plainly(task, rows.take(mine == k), folds.take(mine == k), **settings).estimator
             for k in range(self.q)
             if (mine == k).any()
         ]
@@ -169,7 +159,7 @@ class Clustered(OfEstimator):
                     learns = half != h if (half != h).any() else half == h  # of one row alone
                 part = rows.take(learns)
                 alone = Folds(np.zeros(len(part), np.int64), 1)
-                model = self.fitted_to(task, part, alone, **self.quick)
+                model = super().fitted_to(task, part, alone, **self.quick)
                 held = rows.take(half == h)
                 found[half == h, k] = task.losses(model.scores(held), held.y)
         return found

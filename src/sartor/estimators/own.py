@@ -23,8 +23,11 @@ from sartor.types import Floats, Ints
 FEWEST_ROWS = 10
 """Clients with fewer rows than this keep the central model."""
 
-SAMPLE = 1_000
-"""Rows of everybody that a client's rows are mixed with."""
+RATIO = 5
+"""Rows of everybody for each of a client's rows that they are mixed with: the paper's r."""
+
+MOST_OTHERS = 1_000
+"""The most rows of everybody."""
 
 Begins = Literal["nothing", "offset", "feature"]
 
@@ -166,9 +169,9 @@ class Own(Approach):
         return OwnEstimators(task, self.begins, models, failed, self)
 
     def _few(self, rows: Rows) -> Ints:
-        """A sample of everybody's rows."""
+        """A sample of everybody's rows, in random order."""
         draw = uniforms(mix(self.seed, "sample of everybody", np.arange(len(rows))))
-        return np.sort(np.argsort(draw, kind="stable")[:SAMPLE])
+        return np.argsort(draw, kind="stable")[:MOST_OTHERS]
 
     def _fit_one(self, task: Task, rows: Rows, central: Floats, mine: Ints, others: Ints) -> Any:
         """The estimator of one client; ``None`` if there is too little to learn from."""
@@ -179,6 +182,7 @@ class Own(Approach):
             return None
         weight = None if rows.weight is None else rows.weight[mine]
         if self.share < 1:
+            others = others[: RATIO * len(mine)]
             own = np.ones(len(mine)) if weight is None else weight
             rest = np.ones(len(others)) if rows.weight is None else rows.weight[others]
             total = len(mine) + len(others)
