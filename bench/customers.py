@@ -66,7 +66,9 @@ def split(name: str, client: str, how: str, seed: int) -> Split:
     draw = np.random.default_rng([seed, 7])
     if how == "shuffled":
         frame[example.client] = draw.permutation(frame[example.client])
-    classifies = frame[example.label].dtype.kind not in "f"
+    if frame[example.label].dtype.kind in "iu" and frame[example.label].nunique() > 2:
+        frame[example.label] = frame[example.label].astype(float)  # a number of something
+    classifies = frame[example.label].dtype.kind != "f"
     x, y = frame.drop(columns=example.label), frame[example.label].to_numpy()
     fit: dict[str, Any] = {}
     if how == "time":

@@ -29,7 +29,7 @@ SEEN = 0.75
 """Clients keep the global model if their expected gain is less than so many standard deviations of
 the mean of as many rows as they have: they would hardly see it."""
 
-GIVEN_UP = 0.001
+GIVEN_UP = 0.0005
 """What these clients may give up together, as a share of the global model's loss."""
 
 Words = npt.NDArray[np.str_]
