@@ -66,13 +66,19 @@ def test_clients_that_would_lose_are_kept():
     assert found.kept[35:].all() and not found.kept[:35].any()
 
 
-def test_the_error_of_one_fold_is_that_of_its_clients():
-    owner, fold = np.repeat(np.arange(10), 20), np.zeros(200, int)
-    gain = np.random.default_rng(3).normal(1, 1, 10)[owner]
-    mean, error = decided(gain, owner, fold).pays["other"]
-    by_client = gain.reshape(10, 20).mean(axis=1)
-    assert mean == pytest.approx(by_client.mean())
-    assert error == pytest.approx(by_client.std() / np.sqrt(10))
+def test_one_client_that_clearly_differs_is_found():
+    """The error is that of clients' own rows: that others gain nothing is no doubt about it."""
+    draw = np.random.default_rng(3)
+    owner, fold = np.tile(np.arange(20), 200), draw.integers(0, 5, 4000)
+    found = decided(np.where(owner == 7, 0.8, 0.0) + draw.normal(0, 0.4, 4000), owner, fold)
+    assert found.name[7] == "other"
+    mean, error = found.pays["other"]
+    assert mean == pytest.approx(0.04, abs=0.02) and 0.4 < error / (0.4 / np.sqrt(4000)) < 3
+
+
+def test_one_fold_decides_nothing():
+    owner = np.tile(np.arange(20), 50)
+    assert set(decided(np.ones(1000), owner, np.zeros(1000, int)).name) == {GLOBAL}
 
 
 def test_a_better_model_for_all_is_no_reason_to_tell_clients_apart():

@@ -145,8 +145,11 @@ def _added(
     known = rows.owner >= 0
     if not known.all():
         rows, central = rows.take(known), central[known]
-    # What all rows have in common, such as a drift of the central model, is no client's own.
-    common = np.concatenate([np.ones((len(rows), 1)), central], axis=1)
+    # What all rows have in common, such as a drift of the central model, is no client's own. Beside
+    # slopes of columns it has no slope: the two could cancel out, and one of them be left out then.
+    common = np.ones((len(rows), 1))
+    if slope:
+        common = np.concatenate([common, central], axis=1)
     varying = varying_of(rows, central, columns, slope)
     how: dict[str, Any] = {"correlated": varying.shape[1] <= 3}
     if len(some := _enough(rows.owner, clients)) < len(rows):

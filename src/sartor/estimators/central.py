@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -90,6 +91,7 @@ class Central:
         settings: what was found out about the estimator on the way, such as its iterations.
         without_two: see :meth:`Maker.without_two`, which sets it when it is needed.
         parts: central models that it is mixed of, by name; others may begin with them, too.
+        seconds: how long it took.
     """
 
     fitted: Scorer
@@ -97,10 +99,25 @@ class Central:
     settings: Mapping[str, Any] = field(default_factory=dict)
     without_two: list[Floats] | None = None
     parts: Mapping[str, Central] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def pairs(self) -> float:
+        """About how long :meth:`Maker.without_two` would take: twice as long, if it is not set."""
+        if self.without_two is not None:
+            return 0.0
+        return sum(part.pairs for part in self.parts.values()) if self.parts else 2 * self.seconds
 
 
 class Maker(abc.ABC):
     """Makes central models."""
+
+    def timed(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
+        """The same as ``fit``, with how long it took."""
+        began = time.perf_counter()
+        found = self.fit(task, rows, folds, done)
+        found.seconds = time.perf_counter() - began
+        return found
 
     @abc.abstractmethod
     def fit(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
@@ -167,10 +184,17 @@ class OfEstimator(Maker):
     ) -> list[Floats]:
         """The scores of models without two folds: [one that is held out][rows of the other]."""
         found = [np.full((len(rows), task.outputs), np.nan) for _ in range(folds.count)]
+        if folds.count == 2:  # a model that knows neither has to come from the same fold
+            for held in range(2):
+                some = np.flatnonzero(folds.number != held)
+                for half, rest in ((some[::2], some[1::2]), (some[1::2], some[::2])):
+                    learns = half if len(half) else some
+                    part = self.fitted_to(task, rows.take(learns), folds.take(learns), **settings)
+                    found[held][rest] = part.scores(rows.take(rest))
+                    done("central model without two folds")
+            return found
         for i, j in itertools.combinations(range(folds.count), 2):
             trains = (folds.number != i) & (folds.number != j)
-            if not trains.any():
-                trains = folds.number != i  # of two folds
             part = self.fitted_to(task, rows.take(trains), folds.take(trains), **settings)
             for one, other in ((i, j), (j, i)):
                 mine = np.flatnonzero(folds.number == one)
@@ -216,7 +240,7 @@ class Boosted(OfEstimator):
         parts, stages, most = self._by_fold(task, rows, folds, done)
         lost = np.zeros(len(stages[0]))
         for (_, held), several in zip(folds, stages, strict=True):
-            lost += [task.losses(scores, rows.y[held]).sum() for scores in several]
+            lost += [_lost(task, scores, rows.take(held)) for scores in several]
         best = int(lost.argmin())
         settings = {"max_iter": min(STEP * (best + 1), most)}
         held_out = np.full((len(rows), task.outputs), np.nan)
@@ -252,7 +276,7 @@ class Boosted(OfEstimator):
                 part = self.fitted_to(task, some, within, max_iter=most)
                 with few_threads(len(others)):
                     found = list(_stages(part, others, most))
-                lost = np.array([task.losses(scores, others.y).sum() for scores in found])
+                lost = np.array([_lost(task, scores, others) for scores in found])
                 enough = lost.argmin() < 0.8 * len(lost) or most >= self.estimator.max_iter
                 if stages or enough:
                     break
@@ -261,6 +285,12 @@ class Boosted(OfEstimator):
             stages.append(found)
             done("central model")
         return parts, stages, most
+
+
+def _lost(task: Task, scores: Floats, rows: Rows) -> float:
+    """The sum of losses, as much as each row counts."""
+    losses = task.losses(scores, rows.y)
+    return float(losses.sum() if rows.weight is None else losses @ rows.weight)
 
 
 def _stages(part: Fitted, rows: Rows, count: int) -> Iterator[Floats]:
@@ -291,7 +321,7 @@ class Blended(Maker):
 
     def fit(self, task: Task, rows: Rows, folds: Folds, done: Done) -> Central:
         """Fit all, and weigh them."""
-        parts = {name: one.fit(task, rows, folds, done) for name, one in self.makers.items()}
+        parts = {name: one.timed(task, rows, folds, done) for name, one in self.makers.items()}
         scores = {name: part.held_out for name, part in parts.items()}
         there = np.all([np.isfinite(each).all(axis=1) for each in scores.values()], axis=0)
         share = _weights(task, rows, scores, there)

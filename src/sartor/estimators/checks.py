@@ -157,7 +157,9 @@ def with_weight(table: Table, y: Any, sample_weight: Any) -> tuple[Table, Any, F
     weight: Floats = _check_sample_weight(sample_weight, like, ensure_non_negative=True)
     if weight.max(initial=0.0) > LARGEST:
         raise DataError(f"sample_weight is up to {weight.max():.3g}; scale the weights down")
-    if weight.all() or not weight.any():
+    if not weight.any():
+        raise DataError("sample_weight is 0 for all rows; at least one row has to count")
+    if weight.all():
         return table, y, weight
     kept = np.flatnonzero(weight)
     return table.take(kept), y[kept], weight[kept]

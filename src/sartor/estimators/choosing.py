@@ -123,33 +123,53 @@ def choose(tried: Tried, rows: Rows, folds: Folds, size: Ints) -> Decision:
 def mean_and_error(gains: Gains, values: Floats) -> tuple[float, float]:
     """The mean of gains over all rows, and its standard error.
 
-    Rows of one client are alike, and so are those of one fold, which were scored by the same model
-    and may be of one time or group. Both add to the error. A few folds say little about how much
-    folds differ, so what they add grows as a quantile of Student's t does.
+    The question is what the same clients gain on further rows. So it does not matter that one
+    client gains more than another; what counts is how a client's rows differ among themselves.
+    Rows of a client in one fold are alike, and so are all rows of a fold, which were scored by the
+    same model and may be of one time or group. The error is the largest of what rows, rows of a
+    client in a fold, and folds say. A few folds say little, so theirs grows as a quantile of
+    Student's t does.
     """
-    weight = gains.weight
-    total = max(float(weight.sum()), 1e-300)
-    mean = float((values * weight).sum()) / total
-    apart = weight * (values - mean) / total
-    alone = float(np.square(apart).sum())
-    by_client = float(np.square(np.bincount(gains.owner, apart)).sum())
+    owner, weight = gains.owner, gains.weight
+    share = weight / max(float(weight.sum()), 1e-300)
+    mean = float((values * share).sum())
     there, fold = np.unique(gains.fold, return_inverse=True)
+    own = np.bincount(owner, share)
+    apart = values - (np.bincount(owner, values * share) / np.where(own > 0, own, 1.0))[owner]
+    if len(np.unique(owner)) == len(owner):  # clients of one row each
+        apart = values - mean
+    rows = _variance(share * apart, owner)
+    _, block = np.unique(owner * len(there) + fold, return_inverse=True)
+    whose = np.zeros(block.max(initial=-1) + 1, np.int64)
+    whose[block] = owner
+    blocks = _variance(np.bincount(block, share * apart).astype(np.float64), whose)
     by_fold = 0.0
     if len(there) > 1:
-        means = np.bincount(fold, values * weight) / np.maximum(np.bincount(fold, weight), 1e-300)
-        by_fold = float(means.var(ddof=1)) / len(there)
-        by_fold *= (stats.t.ppf(stats.norm.cdf(PAYS), len(there) - 1) / PAYS) ** 2
-    return mean, float(np.sqrt(max(alone, by_client) + by_fold))
+        means = np.bincount(fold, apart * weight) / np.maximum(np.bincount(fold, weight), 1e-300)
+        few = stats.t.ppf(stats.norm.cdf(PAYS), len(there) - 1) / PAYS
+        by_fold = float(means.var(ddof=1)) / len(there) * few**2
+    return mean, float(np.sqrt(max(rows, blocks, by_fold)))
+
+
+def _variance(parts: Floats, owner: Ints) -> float:
+    """The variance of a sum of parts that are deviations from their clients' means."""
+    counts = np.bincount(owner)
+    several = counts[owner] > 1
+    if not several.any():
+        return float(np.square(parts).sum())
+    free = (counts[counts > 1] - 1).sum() / several.sum()
+    return float(np.square(parts[several]).sum()) / free * len(parts) / several.sum()
 
 
 def _decide(gains: Gains) -> tuple[Words, npt.NDArray[np.bool_]]:
     """The candidate of each client, and who keeps the global model although another one pays."""
     best, surely = GLOBAL, 0.0
+    enough = len(np.unique(gains.fold)) > 1  # one fold says nothing of how folds differ
     for name, of in gains.of.items():
         mean, error = mean_and_error(gains, of)
         # What a better model for all would bring is no reason to tell clients apart.
         beyond, doubt = mean_and_error(gains, of - gains.alike)
-        pays = mean > PAYS * error and beyond > PAYS * doubt
+        pays = enough and mean > PAYS * error and beyond > PAYS * doubt
         if pays and mean - error > surely:
             best, surely = name, mean - error
     kept = np.zeros(len(gains.size), np.bool_)

@@ -137,6 +137,8 @@ class Clustered(Plainly):
         best, least = cluster, np.inf
         for _ in range(MOST_TURNS):
             losses = self._losses(task, rows, half, cluster, folds)
+            if rows.weight is not None:
+                losses *= rows.weight[:, None]
             by_client = np.zeros((self.clients, self.q))
             np.add.at(by_client, rows.owner, losses)
             mean = float(by_client.min(axis=1).sum() / len(rows))

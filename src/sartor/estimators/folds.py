@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sartor.randomness import mix, uniforms
 from sartor.types import Bools, Floats, Ints
@@ -38,7 +40,7 @@ class Folds:
         """The rows that a model of a fold may be trained on."""
         return self.number < fold if self.forward else self.number != fold
 
-    def take(self, which: Bools) -> Folds:
+    def take(self, which: npt.NDArray[Any]) -> Folds:
         """The folds of some rows."""
         return Folds(self.number[which], self.count, self.forward)
 

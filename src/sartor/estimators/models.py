@@ -101,17 +101,30 @@ class Models:
         return Spelling(self.ids)
 
     def scores(self, rows: Rows) -> Floats:
-        """The scores of rows, each by the model of its client; others get the global model."""
+        """The scores of rows, each by the model of its client; others get the global model.
+
+        Every model that is used scores all rows: the bits of a sum depend on the rows beside it,
+        and those of a client must not depend on what is known of others.
+        """
         names = np.where(rows.owner >= 0, self.names[rows.owner], GLOBAL)
         found = np.full((len(rows), self.task.outputs), np.nan)
+        known: dict[str, Floats] = {}
         for name in self.candidates:
-            mine = np.flatnonzero(names == name)
-            if len(mine):
-                found[mine] = self._scores_of(name, rows.take(mine), {})
+            mine = names == name
+            if mine.any():
+                own = replace(rows, owner=np.where(mine, rows.owner, UNKNOWN))
+                found[mine] = self._scores_of(name, rows, own, known)[mine]
         return found
 
-    def _scores_of(self, name: str, rows: Rows, known: dict[str, Floats]) -> Floats:
-        """The scores of a candidate; those of central models are computed once."""
+    def _scores_of(self, name: str, rows: Rows, own: Rows, known: dict[str, Floats]) -> Floats:
+        """The scores of a candidate; those of central models are computed once.
+
+        Args:
+            name: the candidate.
+            rows: the rows.
+            own: the same, where other clients than those of the candidate are unknown.
+            known: the scores of central models.
+        """
 
         def central(base: str) -> Floats:
             if base not in known:
@@ -120,12 +133,12 @@ class Models:
 
         candidate = self.candidates[name]
         if candidate.parts:
-            parts = {part: self._scores_of(part, rows, known) for part in candidate.parts}
+            parts = {part: self._scores_of(part, rows, own, known) for part in candidate.parts}
             found = mixed(parts, candidate.parts)
         else:
             found = central(candidate.base)
             if name in self.added:
-                found = self.added[name].scores(rows, found)
+                found = self.added[name].scores(own, found)
         if candidate.lambda_ < 1:
             found = self.task.blend(found, central(GLOBAL), candidate.lambda_)
         return found

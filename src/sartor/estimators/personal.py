@@ -122,7 +122,7 @@ class _Personal(BaseEstimator):
         )  # fmt: skip
         self.tried_: Tried | None = tried
         self.decision_ = decision
-        self._range = float(labels.min()), float(labels.max())
+        self._range, self._seed = (float(labels.min()), float(labels.max())), seed
         return self
 
     @property

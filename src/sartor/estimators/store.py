@@ -97,7 +97,8 @@ class Saved:
         """Of a fitted estimator."""
         decision = model.decision_ and _without_others(model.decision_, model.models_)
         return cls(
-            model.get_params(deep=False), int(model.n_features_in_),
+            {**model.get_params(deep=False), "random_state": model._seed},
+            int(model.n_features_in_),
             getattr(model, "feature_names_in_", None), model._range,
             getattr(model, "classes_", None), model.models_, decision,
         )  # fmt: skip
@@ -118,6 +119,7 @@ class Saved:
         if self.names is not None:
             model.feature_names_in_ = self.names
         model.n_features_in_, model._range = self.features, self.labels
+        model._seed = model.random_state
         model.models_, model.decision_, model.tried_ = self.models, self.decision, None
         self.models.check()
         return model

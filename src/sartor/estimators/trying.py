@@ -92,7 +92,7 @@ class Trial:
                 try:
                     if base in broken:
                         raise broken[base]
-                    made = self.makers[base].fit(self.task, self.rows, self.folds, self.done)
+                    made = self.makers[base].timed(self.task, self.rows, self.folds, self.done)
                     tried.central[base] = made
                     parts = {part: of for part, of in made.parts.items() if part in self.makers}
                     tried.central.update(parts)
@@ -101,7 +101,7 @@ class Trial:
                     self._note_failed(name, error, mixes)
                     continue
                 longest = max(longest, time.perf_counter() - start)
-            if scores and self._seconds(candidate, longest) > left:
+            if scores and self._seconds(candidate) > left:
                 tried.skipped.append(name)
                 continue
             try:
@@ -161,14 +161,13 @@ class Trial:
                 found[name] = candidate.approach.fit(self.task, rows, base, self.clients)
         return found
 
-    def _seconds(self, candidate: Candidate, central: float) -> float:
-        """About how long a candidate takes, if a central model took so long."""
+    def _seconds(self, candidate: Candidate) -> float:
+        """About how long a candidate takes, if its central model is there."""
         if candidate.approach is None:
             return 0.0
         known, some = self.tried.central[candidate.base], self.folds.scored
         one = candidate.approach.seconds(self.task, self.rows.take(some), known.held_out[some])
-        there = known.without_two is not None or self.folds.forward
-        pairs = 0.0 if there else 2 * central
+        pairs = 0.0 if self.folds.forward else known.pairs
         return one * (self.folds.count + 1) + pairs
 
     def _note(self, name: str, scores: Floats) -> None:
