@@ -131,7 +131,12 @@ def run_command(
 @app.command("advise")
 def advise_command(
     source: Annotated[Path, typer.Argument(help="Table, run directory, or client data.")],
-    out: options.Out = options.RUNS / "advice",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Output directory. (default: runs/advice, and for tables a dash and the name)"
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -181,12 +186,14 @@ def advise_command(
     given = options.given(model=model, approach=approach, seed=seed) | rules
     asked = advice_asked(source, columns | more, given, overrides or [])
     if asked is not None:
+        out = out or options.RUNS / f"advice-{source.stem}"
         with options.stoppable(resume=True, kept=options.NOTHING_KEPT):
             found = advise_table(asked, out)
         typer.echo("\n".join(lines_about(found, out)))
         return
     for name in more | options.given(approach=approach):
         raise ConfigError(f"--{name} is for estimators of tables, and not for models in JAX")
+    out = out or options.RUNS / "advice"
     changes = [*(overrides or []), *(f"advice.{key}={value}" for key, value in rules.items())]
     config = advice_config(source, overrides=changes, columns=columns, model=model, seed=seed)
     names = ", ".join(f"{name} by {algorithm}" for name, algorithm in config.algorithms().items())

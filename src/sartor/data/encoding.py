@@ -140,12 +140,27 @@ def _castable(values: Any, kind: Any) -> bool:
     return True
 
 
-def refuse_missing(values: Any, column: str, clients: Any = None, row: int = 0) -> None:
-    """Nulls, NaN and empty texts are missing values; an error names the :func:`place`."""
-    missing = pc.is_null(values, nan_is_null=True)
+def whole(ids: Sequence[str]) -> list[str]:
+    """Ids as texts, without ".0" if all are whole numbers, as pandas writes them beside gaps.
+
+    >>> whole(["7.0", "12.0"]), whole(["7.0", "7.5"])
+    (['7', '12'], ['7.0', '7.5'])
+    """
+    floats = all(word.endswith(".0") and word[:-2].lstrip("-").isdecimal() for word in ids)
+    return [word.removesuffix(".0") for word in ids] if floats else list(ids)
+
+
+def missing(values: Any) -> Any:
+    """Which values are missing: nulls, NaN and empty texts."""
+    found = pc.is_null(values, nan_is_null=True)
     if is_text(values.type):
-        missing = pc.or_kleene(missing, pc.equal(values, ""))
-    i = pc.index(missing, True).as_py()
+        found = pc.or_kleene(found, pc.equal(values, "")).fill_null(True)
+    return found
+
+
+def refuse_missing(values: Any, column: str, clients: Any = None, row: int = 0) -> None:
+    """Refuse values that are missing; an error names the :func:`place`."""
+    i = pc.index(missing(values), True).as_py()
     if i >= 0:
         where = place(i, column, clients, row)
         raise DataError(f"{where}: the value is missing; fill it or drop the row")

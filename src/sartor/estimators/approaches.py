@@ -119,7 +119,7 @@ class Recalibrate(Approach):
     around the central model, with penalties that are estimated from all clients.
     """
 
-    words: str = "the client's own level and slope on top of the central model"
+    words: str = "the client's own level and slope"
 
     slope: bool = True
 
@@ -132,7 +132,7 @@ class Recalibrate(Approach):
 class Slopes(Approach):
     """Effects of columns that differ between clients, on top of the central model."""
 
-    words: str = "the client's own effects of columns on top of the central model"
+    words: str = "the client's own effects of columns"
 
     def fit(self, task: Task, rows: Rows, central: Floats, clients: int) -> Added:
         """Effects of the intercept and of the columns that matter most."""

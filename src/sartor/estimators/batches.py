@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -191,13 +192,18 @@ def update_from(model: Any, path: Path, label: str, client: str | None = None) -
         )
     columns = Columns.of(model, client)
     table = pa.concat_tables(tables_of(path, columns, [label]))
+    there = pc.invert(encoding.missing(plain(table[label])))
+    table, left_out = table.filter(there), len(table) - pc.sum(there).as_py()
+    if not len(table):
+        raise DataError(f"label {label!r}: all values are missing; name another column")
     frame, clients = columns.taken(table)
     before = set(model.models_.ids)
     if model.models_.view.sees == "frame":
         frame = as_pandas(frame)
     model.update(frame, labels_for(model, table[label], label), client=clients)
-    there = set(read(model, frame, clients, fitting=False).ids)
-    new = sorted(there - before)
-    named = f" ({listed(new)})" if new else ""
-    known = len(there) - len(new)
-    return f"{len(table):,} rows of {known:,} known and {len(new):,} new clients{named}"
+    named = set(read(model, frame, clients, fitting=False).ids)
+    new = sorted(named - before)
+    which = f" ({listed(new)})" if new else ""
+    known = len(named) - len(new)
+    rest = f"; {left_out:,} rows without a label are left out" * bool(left_out)
+    return f"{len(table):,} rows of {known:,} known and {len(new):,} new clients{which}{rest}"

@@ -74,6 +74,11 @@ class Columns:
                 "them; fit them to a frame, or use sartor.load(...).predict"
             )
         called = None if called is None else str(called)
+        if client is not None and client != called and client in names:
+            raise ConfigError(
+                f"--client {client}: the models learned from a column of this name; name the "
+                f"column that says whose row it is{f', such as {called!r}' if called else ''}"
+            )
         if (client := client or called) is None:
             raise ConfigError("which column says whose row it is? Say --client COLUMN")
         return cls(client, called, names, kinds, clients)
@@ -205,7 +210,6 @@ def labels_for(model: Any, values: Any, name: str) -> Any:
     [True, False]
     """
     values = plain(values)
-    encoding.refuse_missing(values, f"label {name}")
     if not hasattr(model, "classes_"):
         try:
             return np.asarray(values.cast(pa.float64(), safe=False), np.float64)

@@ -219,6 +219,7 @@ def _why(model: Any, which: npt.NDArray[np.int64], names: Sequence[str]) -> list
     """Why clients keep the global model; empty for those who have another one."""
     models: Models = model.models_
     alike = all(name == GLOBAL for name in names)
+    tried = model.tried_ is None or len(model.tried_.losses) > 1
     decision: Decision | None = model.decision_
     small = np.zeros(0, np.bool_) if decision is None else decision.kept
     found = []
@@ -228,6 +229,8 @@ def _why(model: Any, which: npt.NDArray[np.int64], names: Sequence[str]) -> list
             found.append(failed.get(client, ""))
         elif model.decision_ is None:
             found.append("as asked")
+        elif not tried:
+            found.append("there was no time to try an approach: raise approach.budget")
         elif alike:
             found.append("no approach clearly pays on held-out rows")
         elif client < len(small) and small[client]:

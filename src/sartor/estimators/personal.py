@@ -11,7 +11,8 @@ import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from sartor.checking import AnyPath
+from sartor.checking import AnyPath, shown
+from sartor.data import encoding
 from sartor.errors import ConfigError, DataError
 from sartor.estimators import checks, choosing, evaluating, reporting, store
 from sartor.estimators.candidates import GLOBAL, MIXTURE
@@ -154,10 +155,12 @@ class _Personal(BaseEstimator):
         self.models_ = self.models_.updated(table, labels, weight)
         return self
 
-    def drop(self, client: str) -> Any:
+    def drop(self, client: str | int) -> Any:
         """Forget a client: what was learned of it is removed, and it gets the global model."""
         check_is_fitted(self)
-        self.models_ = self.models_.without(client)
+        if isinstance(client, list | tuple | set | dict):
+            raise ConfigError(f"client={shown(client)}: drop forgets one client; call it for each")
+        self.models_ = self.models_.without(encoding.text_of(client))
         return self
 
     def _read(self, X: Any, client: Any) -> Table:

@@ -59,7 +59,7 @@ def table_sections(record: Record) -> list[Section]:
         "tried_rows": [
             {**row, "share": share(row["share"])} for row in results["tried"] if not row["skipped"]
         ],
-        "skipped": ", ".join(row["name"] for row in results["tried"] if row["skipped"]),
+        "skipped": ", ".join(f"“{r['name']}”" for r in results["tried"] if r["skipped"]),
         "columns": results["columns"] if results["prepared"] else [],
         "effects": [
             {**row, **{f"{end}_words": _ends(row[end]) for end in ("largest", "smallest")}}
@@ -109,6 +109,8 @@ def chosen_words(results: Row) -> str:
         for row in results["chosen"]
         if row["name"] != "global"
     ]
+    if results["approach"] != "auto":
+        return f"{found[0]}, as asked; whether it pays was not judged."
     kept = total - personal
     rest = f"; {amount(kept)} {'keeps' if kept == 1 else 'keep'} the global model" * bool(kept)
     return f"{amount(personal)} of {amount(total)} clients get a model of their own: " + (
@@ -187,11 +189,13 @@ def _headline(fresh: Row | None) -> Row:
     if fresh is None:
         return {}
     (found,) = (one for one in fresh["measures"] if one["measure"] in ("log loss", "RMSE"))
-    better = found["gain"] is None or found["gain"] >= 0
-    return {
-        **found, "own": found["clients"], "everybody": found["clients, global"],
-        "way": "lower" if better else "higher",
-    }  # fmt: skip
+    own, everybody = found["clients"], found["clients, global"]
+    way = "lower" if own < everybody else "higher"
+    if own == everybody:
+        said = f"{number(own)}, as it is with the global model"
+    else:
+        said = f"{way}: {number(own)} instead of {number(everybody)}, mean over clients"
+    return {**found, "own": own, "everybody": everybody, "said": said}
 
 
 def _changes(fresh: Row | None) -> list[Row]:

@@ -43,6 +43,13 @@ def run_asked(
         overrides: texts such as ``split.by=time``.
     """
     if not is_source(path):
+        if path.is_dir() and not (path / "config.toml").is_file():
+            raise ConfigError(f"{path} is a directory; name a table (CSV or Parquet) in it")
+        if columns and path.suffix.lower() not in (".toml", ""):
+            raise ConfigError(
+                f"{path} is no CSV or Parquet file; save the table as one of these, such as by "
+                "frame.to_parquet"
+            )
         for name, value in {**columns, **options}.items():
             raise ConfigError(
                 f"--{name}: {path} is a configuration, which says that itself; change it by --set "

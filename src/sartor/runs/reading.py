@@ -49,6 +49,7 @@ class Rows:
         test: which rows are held out.
         left_out: how many rows had no label.
         nobody: how many rows have no client.
+        largest: how many rows the largest client has.
     """
 
     table: Any
@@ -57,6 +58,7 @@ class Rows:
     test: Bools
     left_out: int
     nobody: int
+    largest: int
 
     def part(self, which: Bools) -> tuple[Any, npt.NDArray[Any]]:
         """Some rows, and their labels."""
@@ -71,7 +73,7 @@ def read_rows(config: TableConfig) -> Rows:
         raise DataError(f"{path} has no rows; at least two are needed")
     roles = _roles(table, data, config.split)
     label = plain(table[roles["label"]])
-    there = pc.invert(_missing(label))
+    there = pc.invert(encoding.missing(label))
     left_out = len(table) - pc.sum(there).as_py()
     if left_out == len(table):
         raise DataError(f"label={roles['label']!r}: all values are missing; name another column")
@@ -84,7 +86,8 @@ def read_rows(config: TableConfig) -> Rows:
     place = table.column_names.index(roles["client"])
     table = table.set_column(place, roles["client"], clients)
     used = [*features, *(roles[r] for r in ("client", *OTHERS) if r in roles)]
-    return Rows(table.select(used), y, kind, test, left_out, clients.null_count)
+    largest = pc.max(pc.value_counts(clients.drop_null()).field("counts")).as_py()
+    return Rows(table.select(used), y, kind, test, left_out, clients.null_count, largest)
 
 
 def read_file(path: Path, client: str | None = None) -> Any:
@@ -98,6 +101,8 @@ def read_file(path: Path, client: str | None = None) -> Any:
             table = pa.parquet.read_table(path)
         else:
             table = _read_csv(path, client)
+    # What pandas writes of a frame's index is no column of the table.
+    table = table.select([n for n in table.column_names if not n.startswith("__index_level_")])
     names = table.column_names
     if twice := [name for name in names if names.count(name) > 1]:
         raise DataError(f"{path}: two columns are called {twice[0]!r}; rename one")
@@ -128,6 +133,11 @@ def _roles(table: Any, data: Table, split: Table) -> dict[str, str]:
     if "given" in split:
         asked["given"] = split["given"]
     for role, name in [*asked.items(), *(("features", n) for n in data.get("features") or ())]:
+        if name not in names and len(names) == 1 and (sign := _separator(names[0])):
+            raise ConfigError(
+                f"{role}={name!r}: the file has one column, {names[0]!r}; its values seem to be "
+                f"separated by {sign!r}: write it with commas, or as Parquet"
+            )
         if name not in names:
             raise ConfigError(f"{role}={name!r}: no such column; {nearest(name, names)}")
     owned: dict[str, str] = {}
@@ -139,6 +149,11 @@ def _roles(table: Any, data: Table, split: Table) -> dict[str, str]:
         if name in owned:
             raise ConfigError(f"{name!r} is both {owned[name]} and a feature; leave it out of one")
     return asked
+
+
+def _separator(heading: str) -> str | None:
+    """What separates values in a file that is meant to be CSV."""
+    return next((sign for sign in ";\t|" if sign in heading), None)
 
 
 def _proposals(table: Any, role: str, data: Table) -> str:
@@ -163,23 +178,15 @@ def _likely_labels(table: Any, taken: set[str | None]) -> Iterator[tuple[int, st
             yield several, name
 
 
-def _missing(values: Any) -> Any:
-    """Which values of a column are missing."""
-    missing = pc.is_null(values, nan_is_null=True)
-    if encoding.is_text(values.type):
-        missing = pc.or_kleene(missing, pc.equal(values, "")).fill_null(True)
-    return missing
-
-
 def _clients(values: Any) -> Any:
     """The client of each row as a text; null if it has none."""
     values = plain(values)
     encoding.refuse_nested(values.type, "client")
-    gaps = np.asarray(_missing(values).to_numpy(zero_copy_only=False), np.bool_)
+    gaps = np.asarray(encoding.missing(values).to_numpy(zero_copy_only=False), np.bool_)
     if gaps.all():
         raise DataError("client: all values of this column are missing; name another column")
     coded = values.dictionary_encode()
-    names = pa.array([encoding.text_of(value) for value in coded.dictionary.to_pylist()])
+    names = pa.array(encoding.whole([encoding.text_of(v) for v in coded.dictionary.to_pylist()]))
     return pc.if_else(pa.array(gaps), None, names.take(coded.indices))
 
 

@@ -43,10 +43,12 @@ def run_table(
         with noted() as warned:
             rows = read_rows(config)
             if not rows.test.any():
-                raise DataError(
-                    "no row is held out, so nothing can be measured; say --test 0.2 (split.test), "
-                    "or a larger share where clients have few rows"
+                several = (
+                    "say --test 0.2 (split.test), or a larger share where clients have few rows"
                 )
+                if rows.largest < 2:
+                    several = f"each client ({config.data['client']}) has one row: is it a key?"
+                raise DataError(f"no row is held out, so nothing can be measured; {several}")
             if rows.test.all():
                 raise DataError("all rows are held out, and none is left to learn from")
             seconds["data"] = time.perf_counter() - began
