@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import RandomForestRegressor
 
 import sartor
 from sartor.estimators import PersonalRegressor
@@ -53,3 +54,26 @@ def test_mixtures_are_saved(tmp_path):
     model.save(tmp_path / "models")
     again = sartor.load(tmp_path / "models")
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_two_folds_are_judged_by_models_that_know_neither():
+    """A forest knows its own rows by heart: what is fitted to its residuals there is far off."""
+    X, y = table(lambda x: 2 * x.a, rows=600)
+    forest = RandomForestRegressor(20, random_state=0)
+    model = PersonalRegressor(forest, client="client", approach="recalibrate", folds=2).fit(X, y)
+    central = model.tried_.central[GLOBAL]
+    for held, scores in enumerate(central.without_two):
+        there = np.isfinite(scores[:, 0])
+        assert 0 < there.sum() < len(y)
+        assert np.var(y[there] - scores[there, 0]) > 0.3**2, held  # the noise of labels
+
+
+def test_iterations_are_chosen_by_rows_that_count():
+    X, y = table(lambda x: np.sign(x.a), rows=800)
+    noise = np.arange(len(y)) % 4 > 0
+    y = np.where(noise, np.random.default_rng(1).normal(0, 30, len(y)), y)
+    weight = np.where(noise, 1e-9, 1.0)
+    model = PersonalRegressor(client="client", approach="recalibrate")
+    model.fit(X, y, sample_weight=weight)
+    wrong = model.predict(X) - np.sign(X.a)
+    assert np.square(wrong).mean() < 0.2

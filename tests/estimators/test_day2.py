@@ -14,6 +14,7 @@ from estimator_cases import FAST, shops
 from sklearn.linear_model import Ridge
 from test_store import contents
 
+from sartor.errors import DataError
 from sartor.estimators import PersonalClassifier, PersonalRegressor, load, own
 
 ROWS, CLIENTS = 800, 8
@@ -197,3 +198,55 @@ def test_many_rows_are_predicted_and_one_client_updated_within_a_second(monkeypa
     began = time.process_time()
     model.update(frame[:50].assign(shop="late"), y[:50])
     assert time.process_time() - began < 1.0
+
+
+def test_rows_that_were_fitted_to_are_no_fresh_rows(tmp_path):
+    model, frame, y = fitted("slopes")
+    with pytest.raises(DataError, match="fitted to 600 of these 650 rows"):
+        model.evaluate(frame[:650], y[:650])
+    with pytest.raises(DataError, match="give rows that were held out"):
+        model.report(tmp_path / "report.html", frame[:300], y[:300])
+    assert len(model.evaluate(frame[600:], y[600:]).client) > 1
+    model.update(frame[600:], y[600:])
+    with pytest.raises(DataError, match="no fresh ones"):
+        model.evaluate(frame[600:], y[600:])
+    model.save(tmp_path / "m")
+    with pytest.raises(DataError, match="no fresh ones"):
+        load(tmp_path / "m").evaluate(frame[:600], y[:600])
+
+
+def test_rows_that_are_all_alike_may_be_fresh():
+    draw = np.random.default_rng(0)
+    X = pd.DataFrame({"rain": draw.random(600) < 0.5, "shop": draw.choice(["A", "B"], 600)})
+    y = X.rain ^ (X["shop"] == "A")
+    model = PersonalClassifier(FAST, client="shop", approach="slopes").fit(X[:300], y[:300])
+    assert set(model.evaluate(X[300:], y[300:]).client) == {"A", "B"}
+
+
+@pytest.mark.parametrize("approach", ["recalibrate", "linear"])
+def test_bits_do_not_depend_on_who_else_in_a_request_is_known(approach):
+    """The order of sums depends on how many rows are scored together."""
+    frame, y, _ = shops(rows=ROWS, clients=CLIENTS)
+    late = frame[600:].assign(shop="late")
+    model = PersonalRegressor(Ridge(), client="shop", approach=approach)
+    model.fit(frame[:600], (y[:600] == "yes").astype(float))
+    requests = [pd.concat([frame[k : k + 1], late[k : k + 1]]) for k in range(150)]
+    before = [model.predict(request)[0] for request in requests]
+    model.update(late, (y[600:] == "yes").astype(float))
+    assert [model.predict(request)[0] for request in requests] == before
+
+
+def test_a_seed_that_was_drawn_is_saved(tmp_path):
+    frame, y, _ = shops(rows=300, clients=4)
+    model = PersonalClassifier(FAST, client="shop", approach="slopes", random_state=None)
+    model.fit(frame, y).save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert isinstance(again.random_state, int)
+    np.testing.assert_array_equal(again.predict_proba(frame), model.predict_proba(frame))
+
+
+def test_clients_with_numbers_are_forgotten_by_number():
+    frame, y, _ = shops(rows=300, clients=4)
+    frame["shop"] = frame["shop"].str[-1].astype(int)
+    model = PersonalClassifier(FAST, client="shop", approach="slopes").fit(frame, y)
+    assert "2" not in model.drop(2).models_.ids

@@ -285,3 +285,57 @@ def test_effects_that_differ_between_clients_are_in_the_report(sartor, csv, tmp_
     assert first["largest"][0]["client"] == price.idxmax()
     page = (out / "report.html").read_text()
     assert "Effects that differ between clients" in page and "effects.parquet" in page
+
+
+def test_ids_that_were_written_as_floats(sartor, tmp_path):
+    """As pandas writes whole numbers beside gaps."""
+    frame = visits().assign(shop=lambda f: f["shop"].str[1:].astype(float) + 100)
+    frame.loc[3:12, "shop"] = None
+    frame.to_csv(tmp_path / "v.csv", index=False)
+    assert "103.0" in (tmp_path / "v.csv").read_text()
+    assert sartor("run", tmp_path / "v.csv", *BACK, *SLOPES, "--out", tmp_path / "out")[0] == 0
+    clients = pq.read_table(tmp_path / "out" / "per_client.parquet")["client"].to_pylist()
+    assert {f"10{k}" for k in range(8)} <= set(clients) and "103.0" not in clients
+    frame = frame.dropna(subset="shop").astype({"shop": int})
+    for suffix, save in ((".csv", frame.to_csv), (".parquet", frame.to_parquet)):
+        save(tmp_path / f"new{suffix}", index=False)
+        words = ("predict", tmp_path / "out" / "models", tmp_path / f"new{suffix}")
+        code, said, err = sartor(*words, "--out", tmp_path / f"said{suffix}")
+        assert code == 0 and err == "" and f"{len(frame)} by own models" in said
+
+
+def test_rows_without_a_label_change_nothing_later(sartor, tmp_path):
+    frame = visits()
+    frame.to_csv(tmp_path / "v.csv", index=False)
+    assert sartor("run", tmp_path / "v.csv", *BACK, *SLOPES, "--out", tmp_path / "out")[0] == 0
+    frame.loc[:9, "back"] = None
+    frame[:60].to_csv(tmp_path / "new.csv", index=False)
+    words = ("update", tmp_path / "out" / "models", tmp_path / "new.csv", "--label", "back")
+    code, said, err = sartor(*words)
+    assert code == 0 and "50 rows of 8 known" in said and "10 rows without a label" in said
+    code, _, err = sartor(*words, "--client", "kind")
+    assert code == 1 and "learned from a column of this name" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("semi.csv", "shop;back\na;yes\nb;no\n", "separated by ';'"),
+        (
+            "keys.csv",
+            "shop,price,back\n" + "".join(f"s{k},1,{'no' if k % 2 else 'yes'}\n" for k in range(9)),
+            "is it a key?",
+        ),
+        ("table.xlsx", "PK", "save the table as CSV or Parquet"),
+    ],
+)
+def test_tables_that_cannot_be_used_say_why(sartor, tmp_path, name, text, said):
+    (tmp_path / name).write_text(text)
+    code, _, err = sartor(
+        "run", tmp_path / name, "--client", "shop", "--label", "back", "--out", tmp_path / "o"
+    )
+    assert code == 1 and said in err
+    code, _, err = sartor(
+        "run", tmp_path, "--client", "shop", "--label", "back", "--out", tmp_path / "o"
+    )
+    assert code == 1 and "is a directory" in err

@@ -38,7 +38,7 @@ class Contents:
     def of(self, columns: Mapping[str, npt.NDArray[Any]]) -> Words:
         """[rows] a word for each row."""
         if not _same(columns, self._columns):
-            self._columns, self._words = dict(columns), _content_words(columns)
+            self._columns, self._words = dict(columns), content_words(columns)
         return self._words
 
 
@@ -225,7 +225,8 @@ def _same(a: Mapping[str, npt.NDArray[Any]], b: Mapping[str, npt.NDArray[Any]]) 
     return a.keys() == b.keys() and all(place(a[name]) == place(b[name]) for name in a)
 
 
-def _content_words(columns: Mapping[str, npt.NDArray[Any]]) -> Words:
+def content_words(columns: Mapping[str, npt.NDArray[Any]]) -> Words:
+    """[rows] a word for the content of each row."""
     words = np.zeros(len(columns["y"]), np.uint64)
     for name, column in sorted(columns.items()):
         step = max(1, _BYTES // max(column[:1].nbytes, 1))

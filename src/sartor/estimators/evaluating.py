@@ -45,6 +45,7 @@ class Fresh:
         there, owner = np.unique(table.client, return_inverse=True)
         order = np.argsort(owner, kind="stable")
         rows: Rows = models.rows_of(table, y).take(order)
+        models.seen.refuse(rows)
         client = tuple(names[k] for k in there)
         return cls(client, owner[order], y[order], models.scores(rows), models.global_scores(rows))
 

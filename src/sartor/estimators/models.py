@@ -19,6 +19,7 @@ from sartor.estimators.intervals import Intervals
 from sartor.estimators.mixing import mixed
 from sartor.estimators.own import OwnEstimators
 from sartor.estimators.rows import Rows
+from sartor.estimators.seen import Seen
 from sartor.estimators.spelling import Spelling, listed
 from sartor.estimators.tasks import Task
 from sartor.estimators.views import View
@@ -43,6 +44,7 @@ class Models:
         dropped: clients that were dropped here; no file says who they were.
         second: the number of each level of a second grouping.
         intervals: how far labels are from predictions, for regression.
+        seen: the rows that they were fitted to.
     """
 
     task: Task
@@ -56,6 +58,7 @@ class Models:
     dropped: frozenset[str] = field(default=frozenset(), metadata={"saved": False})
     second: Mapping[str, int] = field(default_factory=dict)
     intervals: Intervals | None = None
+    seen: Seen = field(default_factory=Seen)
 
     def check(self) -> None:
         """Refuse what contradicts itself, with a ``ValueError``."""
@@ -196,7 +199,8 @@ class Models:
             base = central[self.candidates[name].base].scores(rows)
             added[name] = each.updated(rows, base, clients)
         counted = grown.rows + np.bincount(rows.owner, minlength=clients)
-        found = replace(grown, central=central, added=added, rows=counted)
+        seen = self.seen.with_(rows)
+        found = replace(grown, central=central, added=added, rows=counted, seen=seen)
         found._warn_of_unchanged(self, np.unique(rows.owner).tolist())
         return found
 
@@ -256,4 +260,5 @@ class Models:
             central={name: each.without(number) for name, each in self.central.items()},
             dropped=self.dropped | {client},
             intervals=self.intervals and self.intervals.without(number),
+            seen=self.seen.without(number),
         )

@@ -23,6 +23,7 @@ from sartor.estimators.listing import effects_of
 from sartor.estimators.makers import candidates_for, makers_for
 from sartor.estimators.models import Models, Words
 from sartor.estimators.rows import Rows
+from sartor.estimators.seen import Seen
 from sartor.estimators.tasks import Task
 from sartor.estimators.trying import Trial, Tried
 from sartor.estimators.views import View
@@ -119,7 +120,7 @@ class _Personal(BaseEstimator):
             task, view, {name: k for k, name in enumerate(table.ids)}, size, names, kept,
             {c.base: tried.central[c.base].fitted for c in kept.values()}, added,
             second={name: k for k, name in enumerate(table.levels)},
-            intervals=self._intervals(tried, rows, names),
+            intervals=self._intervals(tried, rows, names), seen=Seen.of(rows),
         )  # fmt: skip
         self.tried_: Tried | None = tried
         self.decision_ = decision
@@ -179,7 +180,8 @@ class _Personal(BaseEstimator):
     def evaluate(self, X: Any, y: Any, client: Any = None) -> Scores:
         """The loss and the accuracy of every client on fresh rows, beside the global model's.
 
-        ``print(model.evaluate(X, y).summary())`` says who gained and who was hurt.
+        ``print(model.evaluate(X, y).summary())`` says who gained and who was hurt. Rows that the
+        models were fitted to are refused.
         """
         fresh = self._fresh(X, y, client)
         return evaluating.score(self.models_, fresh, self._range, "personal")

@@ -109,12 +109,11 @@ def chosen_words(results: Row) -> str:
         for row in results["chosen"]
         if row["name"] != "global"
     ]
-    if results["approach"] != "auto":
-        return f"{found[0]}, as asked; whether it pays was not judged."
     kept = total - personal
     rest = f"; {amount(kept)} {'keeps' if kept == 1 else 'keep'} the global model" * bool(kept)
+    asked = ", as asked: nothing else was tried" * (results["approach"] != "auto")
     return f"{amount(personal)} of {amount(total)} clients get a model of their own: " + (
-        "; ".join(found) + rest + "."
+        "; ".join(found) + rest + asked + "."
     )
 
 

@@ -27,6 +27,8 @@ from sartor.runs.table_config import (
 SUFFIXES = (".csv", ".parquet", ".pq")
 """Endings of files that are meant to be tables, whether they are there or not."""
 
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
+
 IN_JAX: Table = {"central": {"name": "FedAvg"}, "personal": [{"name": "Finetune"}]}
 """What is run on a table with a model in JAX, if nothing else is said."""
 
@@ -42,14 +44,13 @@ def run_asked(
         options: ``model``, ``approach``, ``test`` and ``seed``, those that were given.
         overrides: texts such as ``split.by=time``.
     """
+    if path.suffix.lower() in SPREADSHEETS:
+        raise ConfigError(
+            f"{path} is a spreadsheet; save the table as CSV or Parquet, such as by to_parquet"
+        )
     if not is_source(path):
         if path.is_dir() and not (path / "config.toml").is_file():
             raise ConfigError(f"{path} is a directory; name a table (CSV or Parquet) in it")
-        if columns and path.suffix.lower() not in (".toml", ""):
-            raise ConfigError(
-                f"{path} is no CSV or Parquet file; save the table as one of these, such as by "
-                "frame.to_parquet"
-            )
         for name, value in {**columns, **options}.items():
             raise ConfigError(
                 f"--{name}: {path} is a configuration, which says that itself; change it by --set "

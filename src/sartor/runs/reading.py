@@ -101,12 +101,11 @@ def read_file(path: Path, client: str | None = None) -> Any:
             table = pa.parquet.read_table(path)
         else:
             table = _read_csv(path, client)
-    # What pandas writes of a frame's index is no column of the table.
-    table = table.select([n for n in table.column_names if not n.startswith("__index_level_")])
     names = table.column_names
     if twice := [name for name in names if names.count(name) > 1]:
         raise DataError(f"{path}: two columns are called {twice[0]!r}; rename one")
-    return table
+    # What pandas writes of a frame's index is no column of the table.
+    return table.drop_columns([name for name in names if name.startswith("__index_level_")])
 
 
 def _read_csv(path: Path, client: str | None) -> Any:
@@ -185,9 +184,9 @@ def _clients(values: Any) -> Any:
     gaps = np.asarray(encoding.missing(values).to_numpy(zero_copy_only=False), np.bool_)
     if gaps.all():
         raise DataError("client: all values of this column are missing; name another column")
-    coded = values.dictionary_encode()
+    coded = pc.if_else(pa.array(gaps), None, values).dictionary_encode()
     names = pa.array(encoding.whole([encoding.text_of(v) for v in coded.dictionary.to_pylist()]))
-    return pc.if_else(pa.array(gaps), None, names.take(coded.indices))
+    return names.take(coded.indices)
 
 
 def _held_out(table: Any, clients: Any, roles: Mapping[str, str], config: TableConfig) -> Bools:
