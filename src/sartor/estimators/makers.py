@@ -112,11 +112,12 @@ def booster(task: Task, rows: Rows, seed: int, **settings: Any) -> Any:
     """Gradient boosting, as it does well on most tables.
 
     Every split sees a random half of the columns, as in random forests: models that are averaged
-    should differ.
+    should differ. Trees grow with the table.
     """
     kind = HistGradientBoostingClassifier if task.classes else HistGradientBoostingRegressor
     usual = {
         "learning_rate": 0.1,
+        "max_leaf_nodes": int(np.clip(len(rows) / 2000, 31, 127)),
         "max_features": float(np.clip(1.2 / rows.x.shape[1] ** 0.5, 0.5, 1.0)),
         "early_stopping": False,
     }
