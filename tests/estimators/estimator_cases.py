@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import numpy as np
 import pandas as pd
 from sklearn.linear_model import LogisticRegression
@@ -25,3 +27,14 @@ def shops(seed=0, rows=1500, clients=20, spread=1.5):
     score = frame.price.fillna(0) + (frame.kind == "new") + level[shop] + slope[shop] * frame.rain
     y = np.where(draw.random(rows) < 1 / (1 + np.exp(-score)), "yes", "no")
     return frame, y, np.asarray(score, float)
+
+
+def contents(folder):
+    """All that a directory holds, also inside archives."""
+    found = {}
+    for file in folder.iterdir():
+        found[file.name] = file.read_bytes()
+        if file.suffix == ".skops":
+            with zipfile.ZipFile(file) as archive:
+                found |= {f"{file.name}/{name}": archive.read(name) for name in archive.namelist()}
+    return found

@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from estimator_cases import FAST, shops
+from estimator_cases import FAST, contents, shops
 from sklearn.linear_model import Ridge
-from test_store import contents
 
 from sartor.errors import DataError
 from sartor.estimators import PersonalClassifier, PersonalRegressor, load, own

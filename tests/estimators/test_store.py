@@ -6,11 +6,10 @@ import dataclasses
 import json
 import subprocess
 import sys
-import zipfile
 
 import numpy as np
 import pytest
-from estimator_cases import FAST, shops
+from estimator_cases import FAST, contents, shops
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
@@ -29,17 +28,6 @@ from sartor.estimators import (
 )
 from sartor.estimators.approaches import Added
 from sartor.estimators.parts import Stored, apart, together
-
-
-def contents(folder):
-    """All that a directory holds, also inside archives."""
-    found = {}
-    for file in folder.iterdir():
-        found[file.name] = file.read_bytes()
-        if file.suffix == ".skops":
-            with zipfile.ZipFile(file) as archive:
-                found |= {f"{file.name}/{name}": archive.read(name) for name in archive.namelist()}
-    return found
 
 
 @pytest.mark.parametrize("approach", ["auto", *(a for a in CANDIDATES if "crossed" not in a)])

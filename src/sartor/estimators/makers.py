@@ -21,7 +21,7 @@ from sartor.estimators.rows import Rows
 from sartor.estimators.tasks import Task
 from sartor.estimators.views import View
 
-ITERATIONS = 600
+ITERATIONS = 200
 """The most iterations of the default booster."""
 
 
